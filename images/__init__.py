@@ -1,0 +1,1 @@
+"""Build, probe and test the images. `platforms.toml` is the one source of what an image is."""
