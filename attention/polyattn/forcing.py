@@ -13,26 +13,26 @@ from contextvars import ContextVar
 
 from polyattn.preferences import Request, parse_backend
 
-_in_context: ContextVar[Request | None] = ContextVar("polyattn_forced", default=None)
-_in_process: Request | None = None
+IN_CONTEXT: ContextVar[Request | None] = ContextVar("polyattn_forced", default=None)
+in_process: Request | None = None
 
 
 def global_force_attn_backend(backend: str | None) -> None:
     """Force `backend` at every site of this process; None lifts it. Raises UnknownName."""
-    global _in_process
-    _in_process = None if backend is None else parse_backend(backend)
+    global in_process
+    in_process = None if backend is None else parse_backend(backend)
 
 
 @contextmanager
 def global_force_attn_backend_context_manager(backend: str) -> Iterator[None]:
     """Force `backend` within this context; nests. Raises UnknownName."""
-    token = _in_context.set(parse_backend(backend))
+    token = IN_CONTEXT.set(parse_backend(backend))
     try:
         yield
     finally:
-        _in_context.reset(token)
+        IN_CONTEXT.reset(token)
 
 
 def forced() -> Request | None:
     """The force in effect here, the context's before the process's."""
-    return _in_context.get() or _in_process
+    return IN_CONTEXT.get() or in_process

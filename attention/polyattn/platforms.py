@@ -55,12 +55,8 @@ PLATFORMS: Final[tuple[Platform, ...]] = (
         automatic=(
             AutomaticOrder("sm_8", ("fa3", "fa2", "fa4", "sdpa"), "FA3 has cubins for 8.x"),
             AutomaticOrder("sm_90", ("fa3", "fa4", "fa2", "sdpa"), "FA3 was written for 9.0"),
-            AutomaticOrder(
-                "sm_10", ("sdpa", "fa4", "fa2"), "cuDNN SDPA leads on 10.x, sglang 33655"
-            ),
-            AutomaticOrder(
-                "sm_12", ("sdpa", "fa4", "fa2"), "FA is not shown on 12.x, sglang 15342"
-            ),
+            AutomaticOrder("sm_10", ("sdpa", "fa4", "fa2"), "cuDNN leads on 10.x, sglang 33655"),
+            AutomaticOrder("sm_12", ("sdpa", "fa4", "fa2"), "FA fails on 12.x, sglang 15342"),
             AutomaticOrder("", ("sdpa",), "no FlashAttention kernel is known to fit every device"),
         ),
     ),

@@ -59,6 +59,9 @@ class AttentionPreferences:
         return tuple(dict.fromkeys(named))
 
 
+NO_PREFERENCES: Final = AttentionPreferences()
+
+
 def is_denoiser(component: str) -> bool:
     """Whether `--attention-backend` concerns this component."""
     return component.startswith(DENOISERS)
@@ -178,7 +181,7 @@ def _load_file(path: Path) -> dict[str, object]:
     if path.suffix == ".json":
         return _load_json(text, str(path))
     try:
-        import yaml  # huggingface_hub brings it; only a YAML config needs it
+        import yaml  # type: ignore[import-untyped]  # huggingface_hub brings it; only a YAML config needs it
     except ModuleNotFoundError:
         raise InvalidOptions(
             f"Reading {path} needs PyYAML, which is not installed; use the .json form."

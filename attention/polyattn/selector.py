@@ -17,7 +17,7 @@ from polyattn.errors import (
 )
 from polyattn.facts import PlatformFacts
 from polyattn.platforms import platform
-from polyattn.preferences import AttentionPreferences, Request, is_denoiser
+from polyattn.preferences import NO_PREFERENCES, AttentionPreferences, Request, is_denoiser
 from polyattn.vocabulary import Backend, Fidelity, Source
 
 
@@ -62,7 +62,7 @@ class Selection:
 def select(
     call: AttentionCall,
     facts: PlatformFacts,
-    preferences: AttentionPreferences = AttentionPreferences(),
+    preferences: AttentionPreferences = NO_PREFERENCES,
     forced: Request | None = None,
 ) -> Selection:
     """Choose the implementation for one call by the rules of docs/selection.md.

@@ -1,1 +1,1 @@
-
+"""Routing the attention of other libraries' models through polyattn."""

@@ -1,0 +1,284 @@
+"""`attach(pipeline)`: every attention call of a diffusers pipeline goes through polyattn.
+
+    from polyattn.integrations.diffusers import attach
+
+    attachment = attach(pipeline, preferences)
+    pipeline(prompt)
+    print(attachment.report().table())
+    attachment.detach()
+
+Output with torch_sdpa is bit-identical to the pipeline's own. What is done to the pipeline's
+objects is undone by detach(); torch and diffusers' registries are not touched.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from polyattn.call import Site
+from polyattn.errors import BypassedAttention, NotAttached
+from polyattn.executions import ExecutionReport, Snapshot, executions, snapshot
+from polyattn.facts import PlatformFacts
+from polyattn.integrations import standins
+from polyattn.integrations.diffusers_grid import PYRAMIDS, read_latents, reader_for
+from polyattn.integrations.identity import identify, is_identified
+from polyattn.integrations.sites import Unrouted, find_sites
+from polyattn.integrations.tracer import Tracer
+from polyattn.integrations.transformers import attach_encoder, is_transformers_model
+from polyattn.layers import Context, GridKey, GridState, LocalAttention
+from polyattn.preferences import NO_PREFERENCES, AttentionPreferences, is_denoiser
+from polyattn.selector import check_preferences
+
+log = logging.getLogger("polyattn")
+
+Undo = Callable[[], None]
+
+_attachments: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
+
+
+class Attachment:
+    """What attach() did to a pipeline, what has run since, and the way back."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._undo: list[Undo] = []
+        self._attached = True
+        self.sites: list[Site] = []
+        self.unrouted: list[Unrouted] = []
+        self.checks: dict[str, str] = {}
+        self.bypasses: list[str] = []
+
+    def snapshot(self) -> Snapshot:
+        """The counts now, to report from later."""
+        return snapshot(self._context.tallies)
+
+    def report(self, since: Snapshot | None = None) -> ExecutionReport:
+        """What ran since the snapshot, or since attach()."""
+        return ExecutionReport(
+            executions(self._context.tallies, since),
+            (*map(str, self.unrouted), *self.bypasses),
+            tuple(f"{component}: {result}" for component, result in self.checks.items()),
+        )
+
+    def detach(self) -> None:
+        """Restore every object that attach() changed. Raises NotAttached the second time."""
+        if not self._attached:
+            raise NotAttached("This pipeline is not attached any more.")
+        self._attached = False
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+
+def attach(
+    pipeline: Any,
+    preferences: AttentionPreferences = NO_PREFERENCES,
+    facts: PlatformFacts | None = None,
+) -> Attachment:
+    """Route every attention call of the pipeline's models; see the module's example.
+
+    `facts` default to a static probe of this machine. Raises what
+    `polyattn.selector.check_preferences` raises, NotAttached where a model is attached already,
+    and BypassedAttention where attention cannot be routed and `on_substitution` is "error". The
+    first forward pass of each model is traced; under "error" a bypass seen then raises too.
+    """
+    if facts is None:
+        from polyattn.probe import static_facts
+
+        facts = static_facts()
+    components = {
+        name: _uncompiled(component)
+        for name, component in pipeline.components.items()
+        if isinstance(component, nn.Module)
+    }
+    check_preferences(preferences, facts, components)
+    taken = [name for name, model in components.items() if any(map(is_identified, _parts(model)))]
+    if taken:
+        raise NotAttached(
+            f"{', '.join(taken)} is attached already, perhaps through another pipeline; "
+            "detach() that one first."
+        )
+    attachment = Attachment(Context(facts, preferences))
+    try:
+        for name, model in components.items():
+            if is_transformers_model(model):
+                _attach_encoder(attachment, name, model)
+            else:
+                _attach_model(attachment, name, model)
+        _refuse_unrouted(attachment, preferences)
+    except BaseException:
+        attachment.detach()
+        raise
+    _attachments[pipeline] = attachment
+    attachment._undo.append(lambda: _forget(pipeline))
+    return attachment
+
+
+def _forget(pipeline: Any) -> None:
+    _attachments.pop(pipeline, None)
+
+
+def detach(pipeline: Any) -> None:
+    """Undo attach(pipeline). Raises NotAttached."""
+    attachment = _attachments.get(pipeline)
+    if attachment is None:
+        raise NotAttached("This pipeline is not attached.")
+    attachment.detach()
+
+
+def _attach_model(attachment: Attachment, component: str, model: nn.Module) -> None:
+    context = attachment._context
+    found, unrouted = find_sites(component, model)
+    attachment.unrouted += unrouted
+    denoiser = is_denoiser(component)
+    grid = GridState(pyramid=not denoiser or type(model).__name__ in PYRAMIDS)
+    seen: set[int] = set()
+    for place in found:
+        layer = LocalAttention(context, place.site, grid)
+        if place.entry == "__call__" and id(place.target) in seen:
+            attachment._undo.append(_own_processor(place.owner))
+        seen.add(id(place.target))
+        if getattr(place.target, "_attention_backend", None) is not None:
+            log.warning("%s: diffusers' own attention backend is overruled", place.site)
+        attachment._undo.append(identify(place.target, place.entry, layer))
+        attachment.sites.append(place.site)
+    for module in {id(place.module): place.module for place in found}.values():
+        attachment._undo.append(standins.install(module))
+    if not found:
+        return
+    if denoiser:
+        reader = reader_for(model)
+        if reader is not None:
+            attachment._undo.append(_watch_grid(model, grid, reader))
+        _arm(attachment, component, model, model)
+        return
+    for name in ("encoder", "decoder"):
+        half = getattr(model, name, None)
+        if isinstance(half, nn.Module):
+            attachment._undo.append(_watch_grid(half, grid, _first_input))
+            _arm(attachment, f"{component}.{name}", model, half)
+
+
+def _attach_encoder(attachment: Attachment, component: str, model: nn.Module) -> None:
+    def make_layer(site: Site) -> LocalAttention:
+        attachment.sites.append(site)
+        return LocalAttention(attachment._context, site)
+
+    undo, unrouted = attach_encoder(component, model, make_layer)
+    attachment._undo += undo
+    attachment.unrouted += unrouted
+    if undo:
+        _arm(attachment, component, model, model)
+
+
+def _own_processor(owner: nn.Module) -> Undo:
+    """Give a module that shares its processor a copy of it, so that each site has an identity."""
+    import copy
+
+    shared: Any = owner.processor
+    owner.processor = copy.copy(shared)
+
+    def undo() -> None:
+        owner.processor = shared
+
+    return undo
+
+
+def _first_input(inputs: dict[str, Any]) -> GridKey:
+    return read_latents(next(iter(inputs.values())))
+
+
+def _watch_grid(
+    module: nn.Module, grid: GridState, read: Callable[[dict[str, Any]], GridKey]
+) -> Undo:
+    names = tuple(inspect.signature(type(module).forward).parameters)[1:]
+
+    def before(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            grid.key = read({**dict(zip(names, args, strict=False)), **kwargs})
+        except (KeyError, ValueError, AttributeError):
+            grid.key = ()  # another calling convention: the grid is not known, nothing fails
+
+    return module.register_forward_pre_hook(before, with_kwargs=True).remove
+
+
+def _arm(attachment: Attachment, component: str, model: nn.Module, entry: nn.Module) -> None:
+    """Trace the first forward pass of `entry`, a part of `model`."""
+    if any(getattr(part, "_compiled_call_impl", None) is not None for part in _parts(model)):
+        attachment.checks[component] = "compiled before attach; its code was read, not traced"
+        return
+    attachment.checks[component] = "not run yet"
+    running: list[Tracer] = []
+    handles: list[Any] = []
+
+    def before(_: nn.Module, __: Any) -> None:
+        if _compiled(model):
+            attachment.checks[component] = "compiled; its code was read, not traced"
+            _remove(handles)
+        elif not running:
+            running.append(Tracer(attachment._context.tallies, model, component))
+            running[0].start()
+
+    def after(_: nn.Module, __: Any, ___: Any) -> None:
+        if not running:
+            return
+        tracer = running.pop()
+        tracer.stop()
+        _remove(handles)
+        bypasses = list(dict.fromkeys(tracer.bypasses))
+        attachment.bypasses += bypasses
+        attachment.checks[component] = (
+            f"traced: {tracer.seen} attention calls of torch, {len(tracer.bypasses)} not counted"
+        )
+        if not bypasses:
+            return
+        message = f"Attention that polyattn does not route ran in {', '.join(bypasses)}."
+        if attachment._context.preferences.on_substitution == "error":
+            raise BypassedAttention(f"{message} Use --on-substitution warn to run nevertheless.")
+        log.warning("%s", message)
+
+    handles += [
+        entry.register_forward_pre_hook(before, prepend=True),
+        entry.register_forward_hook(after, always_call=True),
+    ]
+    attachment._undo.append(lambda: _remove(handles))
+
+
+def _remove(handles: list[Any]) -> None:
+    for handle in handles:
+        handle.remove()
+    handles.clear()
+
+
+def _refuse_unrouted(attachment: Attachment, preferences: AttentionPreferences) -> None:
+    if not attachment.unrouted:
+        return
+    message = "Attention that polyattn cannot route: " + "; ".join(map(str, attachment.unrouted))
+    if preferences.on_substitution == "error":
+        raise BypassedAttention(f"{message}. Use --on-substitution warn to run nevertheless.")
+    log.warning("%s", message)
+
+
+def _compiled(model: nn.Module) -> bool:
+    return any(getattr(part, "_compiled_call_impl", None) is not None for part in _parts(model))
+
+
+def _uncompiled(module: nn.Module) -> nn.Module:
+    """The module inside torch.compile()'s wrapper, or itself."""
+    inner = getattr(module, "_orig_mod", module)
+    return inner if isinstance(inner, nn.Module) else module
+
+
+def _parts(model: nn.Module) -> list[Any]:
+    return [
+        part
+        for module in model.modules()
+        for part in (module, getattr(module, "processor", None))
+        if part is not None
+    ]
