@@ -11,11 +11,9 @@ import functools
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from polyattn.layers import LocalAttention
-
-T = TypeVar("T")
 
 
 class Current(threading.local):
@@ -30,7 +28,7 @@ _LAYER = "_polyattn_layer"
 
 
 @cache
-def _attached_class(base: type[T], entry: str) -> type[T]:
+def _attached_class(base: type, entry: str) -> type:
     """A subclass of `base` whose method `entry` runs with its site current. One per class."""
     original: Callable[..., Any] = getattr(base, entry)
 
@@ -57,7 +55,7 @@ def identify(target: object, entry: str, layer: LocalAttention) -> Callable[[], 
 
     The object keeps its identity and state; only its class changes.
     """
-    base = type(target)
+    base: Any = type(target)
     object.__setattr__(target, _LAYER, layer)
     object.__setattr__(target, "__class__", _attached_class(base, entry))
 

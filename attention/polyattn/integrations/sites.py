@@ -8,7 +8,7 @@ functions of the same module), so no list of classes has to keep up with diffuse
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
@@ -62,6 +62,7 @@ def find_sites(component: str, model: nn.Module) -> tuple[list[FoundSite], list[
     unrouted: list[Unrouted] = []
     for path, module in model.named_modules():
         processor = getattr(module, "processor", None)
+        kind: Any
         if callable(processor):
             kind, entry = type(processor), "__call__"
         else:
@@ -93,7 +94,7 @@ def role_of(path: str, module: nn.Module) -> Role:
 
 
 @cache
-def called_names(kind: Hashable, entry: str) -> frozenset[str]:
+def called_names(kind: type, entry: str) -> frozenset[str]:
     """The attention functions that a method can reach, through functions of its own module."""
     method = getattr(kind, entry, None)
     function = _unwrap(method)
