@@ -38,7 +38,8 @@ def variant_arguments(variant: Variant) -> dict[str, str]:
         "LOCK": variant.lock,
         "TORCH_INDEX": variant.torch.index,
         "TORCH_VERSION": variant.torch.version,
-        "TRIM": " ".join(variant.trim),
+        "STRIP": " ".join(variant.trim.libraries),
+        "TRIM": " ".join(variant.trim.patterns),
         "VARIANT": variant.name,
     }
 

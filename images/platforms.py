@@ -32,6 +32,14 @@ class Torch:
 
 
 @dataclass(frozen=True)
+class Trim:
+    """What the build removes: whole paths, and the symbol tables of libraries."""
+
+    patterns: tuple[str, ...]
+    libraries: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Variant:
     """One image line."""
 
@@ -46,7 +54,7 @@ class Variant:
     backends: tuple[str, ...]
     max_megabytes: int
     torch: Torch
-    trim: tuple[str, ...]
+    trim: Trim
 
     @property
     def tag(self) -> str:
@@ -153,7 +161,7 @@ def _variant(name: str, repository: str, table: _Table) -> Variant:
         backends=table.texts("backends"),
         max_megabytes=table.number("max_megabytes"),
         torch=Torch(version=torch.text("version"), index=torch.text("index")),
-        trim=trim.texts("patterns"),
+        trim=Trim(patterns=trim.texts("patterns"), libraries=trim.texts("libraries")),
     )
     for each in (torch, trim, table):
         each.close()

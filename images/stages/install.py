@@ -34,7 +34,7 @@ NO_TORCH: Final = """
           extra-index-url in DITPORT_BUILD_PIP_CONF=FILE)
         - put the wheel that the lock names into images/wheels/: `nox -s build-cpu` fetches it
           with this machine's own pip, or by hand
-          `pip download --no-deps --dest images/wheels "torch=={public}"`
+          `pip download --no-deps --dest images/wheels "{requirement}"`
 """
 
 
@@ -76,7 +76,8 @@ def pip_install(python: Path, requirements: str, *options: str) -> int:
             *(sys.executable, "-m", "pip", "--python", str(python)),
             *("--disable-pip-version-check", "--no-input", *PATIENCE),
             *("install", "--no-deps", "--require-hashes", "--only-binary", ":all:"),
-            *("--root-user-action", "ignore", "--requirement", file.name, *options),
+            *("--progress-bar", "off", "--root-user-action", "ignore"),
+            *("--requirement", file.name, *options),
         ]
         return subprocess.run(command, env=pip_environment(SECRETS), check=False).returncode
 
@@ -87,10 +88,9 @@ def install_torch(python: Path, lock: Lock, index: str) -> int:
     code = pip_install(python, lock.torch, *options)
     if code:
         requirement = lock.torch_requirement
-        public = requirement.removeprefix("torch==").partition("+")[0]
         source = "images/wheels/ holds another torch" if local else f"asked {index}"
         print(
-            NO_TORCH.format(requirement=requirement, source=source, index=index, public=public),
+            NO_TORCH.format(requirement=requirement, source=source, index=index),
             file=sys.stderr,
         )
     return code

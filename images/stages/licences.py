@@ -30,6 +30,7 @@ BUNDLED: Final = {
     "libdrm": "MIT",
     "libfreetype": "FTL OR GPL-2.0-only",
     "libgfortran": "GPL-3.0-or-later WITH GCC-exception-3.1",
+    "libgomp": "GPL-3.0-or-later WITH GCC-exception-3.1",
     "libgmp": "LGPL-3.0-or-later OR GPL-2.0-or-later",
     "libgnutls": "LGPL-2.1-or-later",
     "libharfbuzz": "MIT-Modern-Variant",
@@ -73,9 +74,8 @@ class Part:
 
 def licence_of(distribution: Distribution) -> str:
     metadata = distribution.metadata
-    expression = metadata.get("License-Expression")
-    if expression:
-        return str(expression)
+    if "License-Expression" in metadata:
+        return metadata["License-Expression"]
     classifiers = [
         each.rpartition(" :: ")[2]
         for each in metadata.get_all("Classifier") or ()
@@ -84,7 +84,8 @@ def licence_of(distribution: Distribution) -> str:
     if classifiers:
         return " AND ".join(classifiers)
     # Some put the whole text here; the first line names it.
-    return str(metadata.get("License") or "see its texts").strip().splitlines()[0]
+    text = metadata["License"].strip() if "License" in metadata else ""
+    return text.splitlines()[0] if text else "see its texts"
 
 
 def python_parts(site: Path) -> Iterator[Part]:
