@@ -29,7 +29,7 @@ from polyattn.integrations import standins
 from polyattn.integrations.diffusers_grid import PYRAMIDS, read_latents, reader_for
 from polyattn.integrations.identity import identify, is_identified
 from polyattn.integrations.sites import Unrouted, find_sites
-from polyattn.integrations.tracer import Tracer
+from polyattn.integrations.tracer import FirstForward
 from polyattn.integrations.transformers import attach_encoder, is_transformers_model
 from polyattn.layers import Context, GridKey, GridState, LocalAttention
 from polyattn.preferences import NO_PREFERENCES, AttentionPreferences, is_denoiser
@@ -51,8 +51,12 @@ class Attachment:
         self._attached = True
         self.sites: list[Site] = []
         self.unrouted: list[Unrouted] = []
-        self.checks: dict[str, str] = {}
-        self.bypasses: list[str] = []
+        self._checks: list[FirstForward] = []
+
+    @property
+    def checks(self) -> dict[str, str]:
+        """What the self-check of each model says, by component."""
+        return {check.component: check.status for check in self._checks}
 
     def snapshot(self) -> Snapshot:
         """The counts now, to report from later."""
@@ -62,7 +66,7 @@ class Attachment:
         """What ran since the snapshot, or since attach()."""
         return ExecutionReport(
             executions(self._context.tallies, since),
-            (*map(str, self.unrouted), *self.bypasses),
+            (*map(str, self.unrouted), *(b for check in self._checks for b in check.bypasses)),
             tuple(f"{component}: {result}" for component, result in self.checks.items()),
         )
 
@@ -156,13 +160,13 @@ def _attach_model(attachment: Attachment, component: str, model: nn.Module) -> N
         reader = reader_for(model)
         if reader is not None:
             attachment._undo.append(_watch_grid(model, grid, reader))
-        _arm(attachment, component, model, model)
+        _check(attachment, component, model, model)
         return
     for name in ("encoder", "decoder"):
         half = getattr(model, name, None)
         if isinstance(half, nn.Module):
             attachment._undo.append(_watch_grid(half, grid, _first_input))
-            _arm(attachment, f"{component}.{name}", model, half)
+            _check(attachment, f"{component}.{name}", model, half)
 
 
 def _attach_encoder(attachment: Attachment, component: str, model: nn.Module) -> None:
@@ -174,7 +178,7 @@ def _attach_encoder(attachment: Attachment, component: str, model: nn.Module) ->
     attachment._undo += undo
     attachment.unrouted += unrouted
     if undo:
-        _arm(attachment, component, model, model)
+        _check(attachment, component, model, model)
 
 
 def _own_processor(owner: nn.Module) -> Undo:
@@ -208,52 +212,10 @@ def _watch_grid(
     return module.register_forward_pre_hook(before, with_kwargs=True).remove
 
 
-def _arm(attachment: Attachment, component: str, model: nn.Module, entry: nn.Module) -> None:
-    """Trace the first forward pass of `entry`, a part of `model`."""
-    if any(getattr(part, "_compiled_call_impl", None) is not None for part in _parts(model)):
-        attachment.checks[component] = "compiled before attach; its code was read, not traced"
-        return
-    attachment.checks[component] = "not run yet"
-    running: list[Tracer] = []
-    handles: list[Any] = []
-
-    def before(_: nn.Module, __: Any) -> None:
-        if _compiled(model):
-            attachment.checks[component] = "compiled; its code was read, not traced"
-            _remove(handles)
-        elif not running:
-            running.append(Tracer(attachment._context.tallies, model, component))
-            running[0].start()
-
-    def after(_: nn.Module, __: Any, ___: Any) -> None:
-        if not running:
-            return
-        tracer = running.pop()
-        tracer.stop()
-        _remove(handles)
-        bypasses = list(dict.fromkeys(tracer.bypasses))
-        attachment.bypasses += bypasses
-        attachment.checks[component] = (
-            f"traced: {tracer.seen} attention calls of torch, {len(tracer.bypasses)} not counted"
-        )
-        if not bypasses:
-            return
-        message = f"Attention that polyattn does not route ran in {', '.join(bypasses)}."
-        if attachment._context.preferences.on_substitution == "error":
-            raise BypassedAttention(f"{message} Use --on-substitution warn to run nevertheless.")
-        log.warning("%s", message)
-
-    handles += [
-        entry.register_forward_pre_hook(before, prepend=True),
-        entry.register_forward_hook(after, always_call=True),
-    ]
-    attachment._undo.append(lambda: _remove(handles))
-
-
-def _remove(handles: list[Any]) -> None:
-    for handle in handles:
-        handle.remove()
-    handles.clear()
+def _check(attachment: Attachment, component: str, model: nn.Module, entry: nn.Module) -> None:
+    check = FirstForward(component, model, entry, attachment._context)
+    attachment._checks.append(check)
+    attachment._undo.append(check.disarm)
 
 
 def _refuse_unrouted(attachment: Attachment, preferences: AttentionPreferences) -> None:
@@ -263,10 +225,6 @@ def _refuse_unrouted(attachment: Attachment, preferences: AttentionPreferences) 
     if preferences.on_substitution == "error":
         raise BypassedAttention(f"{message}. Use --on-substitution warn to run nevertheless.")
     log.warning("%s", message)
-
-
-def _compiled(model: nn.Module) -> bool:
-    return any(getattr(part, "_compiled_call_impl", None) is not None for part in _parts(model))
 
 
 def _uncompiled(module: nn.Module) -> nn.Module:

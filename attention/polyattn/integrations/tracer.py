@@ -7,15 +7,21 @@ forward pass of each component only.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import nn
+from torch.compiler import is_compiling
 from torch.overrides import TorchFunctionMode
 
+from polyattn.errors import BypassedAttention
 from polyattn.executions import Tally
+from polyattn.layers import Context
+
+log = logging.getLogger("polyattn")
 
 
 class Tracer(TorchFunctionMode):
@@ -71,3 +77,65 @@ class Tracer(TorchFunctionMode):
                 return f"{where} ({type(owner).__name__})"
             frame = frame.f_back  # type: ignore[assignment]
         return self._component
+
+
+class FirstForward:
+    """Traces the first forward pass of `entry`, a part of the component's `model`.
+
+    A compiled model is not traced (the tracer's Python does not run in its graph); for one, the
+    check is the reading of its code that found the sites. Under `on_substitution="error"` a
+    bypass raises BypassedAttention after the pass, else it is warned of once.
+    """
+
+    def __init__(
+        self, component: str, model: nn.Module, entry: nn.Module, context: Context
+    ) -> None:
+        self.component = component
+        self.bypasses: tuple[str, ...] = ()
+        self._model = model
+        self._context = context
+        self._tracer: Tracer | None = None
+        self._result: str | None = None
+        self._handles: list[Any] = [
+            entry.register_forward_pre_hook(self._before, prepend=True),
+            entry.register_forward_hook(self._after, always_call=True),
+        ]
+
+    @property
+    def status(self) -> str:
+        """What the check found, or why it has not looked."""
+        if self._result is not None:
+            return self._result
+        if any(getattr(m, "_compiled_call_impl", None) is not None for m in self._model.modules()):
+            return "compiled; its code was read, not traced"
+        return "not run yet"
+
+    def disarm(self) -> None:
+        """Remove the hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _before(self, _: nn.Module, __: Any) -> None:
+        if is_compiling():
+            return
+        if self._tracer is None and self.status == "not run yet":
+            self._tracer = Tracer(self._context.tallies, self._model, self.component)
+            self._tracer.start()
+
+    def _after(self, _: nn.Module, __: Any, ___: Any) -> None:
+        if is_compiling() or self._tracer is None:
+            return
+        tracer, self._tracer = self._tracer, None
+        tracer.stop()
+        self.disarm()
+        self.bypasses = tuple(dict.fromkeys(tracer.bypasses))
+        self._result = (
+            f"traced: {tracer.seen} attention calls of torch, {len(tracer.bypasses)} not counted"
+        )
+        if not self.bypasses:
+            return
+        message = f"Attention that polyattn does not route ran in {', '.join(self.bypasses)}."
+        if self._context.preferences.on_substitution == "error":
+            raise BypassedAttention(f"{message} Use --on-substitution warn to run nevertheless.")
+        log.warning("%s", message)
