@@ -1,5 +1,12 @@
 """ditport: one diffusion runtime for every accelerator."""
 
-from importlib.metadata import version
+from __future__ import annotations
 
-__version__ = version("ditport")
+
+def __getattr__(name: str) -> str:
+    # Reading package metadata takes longer than the rest of `ditport --help`.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("ditport")
+    raise AttributeError(name)

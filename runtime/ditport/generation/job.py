@@ -1,0 +1,125 @@
+"""From settings to a Job: everything decided, everything checked, nothing loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ditport.errors import UsageError
+from ditport.generation import attention, checks
+from ditport.generation.attention import AttentionSettings
+from ditport.generation.events import Sink
+from ditport.generation.later import LaterSettings, refuse_later
+from ditport.generation.prompts import PromptLine, read_prompts
+from ditport.generation.request import Request, SamplingSettings, resolve
+from ditport.media.formats import OutputSettings
+from ditport.media.naming import plan_paths
+from ditport.media.writing import check_space, check_writable
+from ditport.models import compilation, device, lora, memory, precision
+from ditport.models.compilation import CompilationPlan, CompilationSettings
+from ditport.models.description import ModelDescription
+from ditport.models.device import DeviceSettings
+from ditport.models.folder import describe
+from ditport.models.load import LoadPlan
+from ditport.models.locate import locate
+from ditport.models.lora import LoraPlan, LoraSettings
+from ditport.models.memory import MemoryPlan, MemorySettings
+from ditport.models.precision import PrecisionSettings
+from ditport.models.source import ModelSettings
+from polyattn.facts import PlatformFacts
+from polyattn.preferences import AttentionPreferences
+from polyattn.probe.static import static_facts
+from polyattn.vocabulary import PlatformName
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that a user can say about a run."""
+
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    lora: LoraSettings = field(default_factory=LoraSettings)
+    precision: PrecisionSettings = field(default_factory=PrecisionSettings)
+    device: DeviceSettings = field(default_factory=DeviceSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+    compilation: CompilationSettings = field(default_factory=CompilationSettings)
+    attention: AttentionSettings = field(default_factory=AttentionSettings)
+    output: OutputSettings = field(default_factory=OutputSettings)
+    later: LaterSettings = field(default_factory=LaterSettings)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run with nothing left to decide."""
+
+    model: ModelDescription
+    requests: tuple[Request, ...]
+    paths: tuple[Path, ...]  # () when nothing is to be saved
+    facts: PlatformFacts
+    device: str
+    load: LoadPlan
+    lora: LoraPlan
+    memory: MemoryPlan
+    compilation: CompilationPlan
+    preferences: AttentionPreferences
+    quality: int | None = None
+    notes: tuple[str, ...] = field(default=())
+
+
+def plan(settings: Settings, environ: Mapping[str, str], sink: Sink) -> Job:
+    """Decide and check everything. Torch-free; a hub model may be downloaded on the way."""
+    refuse_later(settings.later)
+    lines = _lines(settings.sampling)
+    facts = _facts(settings.device, environ)
+    chosen = device.plan(settings.device, facts)
+    model = describe(locate(settings.model, sink), settings.model.trust_remote_code)
+    # Attention comes first: a misspelt backend is likelier than an odd size.
+    asked = attention.preferences(settings.attention, facts, model.component_names, environ)
+    requests: list[tuple[str, Request]] = []
+    for line in lines:
+        where = f"{settings.sampling.prompt_file}, line {line.number}" if line.number else ""
+        requests += [(where, r) for r in resolve(line.settings, model, line.file_name)]
+    checks.first_problem(requests, model)
+    every = tuple(request for _, request in requests)
+    dtypes = precision.plan(settings.precision, facts, chosen, model.component_names)
+    adapters = lora.plan(settings.lora, model)
+    placed = memory.plan(settings.memory, chosen, model.component_names)
+    paths: tuple[Path, ...] = ()
+    if settings.output.save_output:
+        paths = plan_paths(settings.output, every, settings.model.model_path)
+        check_writable(paths)
+        check_space(paths, every)
+    return Job(
+        model=model,
+        requests=every,
+        paths=paths,
+        facts=facts,
+        device=chosen,
+        load=LoadPlan(dtypes, settings.model.trust_remote_code),
+        lora=adapters,
+        memory=placed,
+        compilation=compilation.plan(settings.compilation, model),
+        preferences=asked,
+        quality=settings.output.quality,
+        notes=(*checks.vocabulary_notes(every, model), *dtypes.notes, *placed.notes),
+    )
+
+
+def _lines(settings: SamplingSettings) -> tuple[PromptLine, ...]:
+    if settings.prompt_file is None:
+        if settings.prompt is None and not settings.image_path:
+            raise UsageError(
+                "There is nothing to generate.",
+                "",
+                'Give --prompt, such as --prompt "a red circle moving right".',
+            )
+        return (PromptLine(0, settings),)
+    if settings.prompt is not None:
+        raise UsageError("--prompt and --prompt-file are both given.", "", "Give one of them.")
+    return read_prompts(settings.prompt_file, settings)
+
+
+def _facts(settings: DeviceSettings, environ: Mapping[str, str]) -> PlatformFacts:
+    on_cpu = settings.device.lower() == "cpu"
+    return static_facts(environ, platform=PlatformName.CPU if on_cpu else None)
