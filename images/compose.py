@@ -51,8 +51,9 @@ def _hardened() -> dict[str, Any]:
     }
 
 
-def _outputs() -> dict[str, str]:
-    return {"type": "bind", "source": "./outputs", "target": "/outputs"}
+def _outputs() -> str:
+    # The short form makes the folder where it is missing; `z` lets SELinux hosts share it.
+    return "./outputs:/outputs:z"
 
 
 def _build(variant: Variant, source: bake.Source) -> dict[str, Any]:
@@ -74,25 +75,22 @@ def _service(variant: Variant, source: bake.Source, opener: str) -> dict[str, An
         "user": "${DITPORT_USER:-1000:0}",
         **_hardened(),
         "depends_on": {opener: {"condition": "service_completed_successfully"}},
-        "volumes": [{"type": "volume", "source": "models", "target": "/models"}, _outputs()],
+        "volumes": ["models:/models", _outputs()],
     }
 
 
-def _opener(variant: Variant) -> dict[str, Any]:
+def _opener(variant: Variant, source: bake.Source) -> dict[str, Any]:
     return {
         "image": variant.tag,
+        # Again, since Compose would else pull this service's image before it builds the other's.
+        "build": _build(variant, source),
         "entrypoint": ["python", "-c", OPEN_OUTPUTS],
         "user": "0:0",
         **_hardened(),
         "cap_add": ["CHOWN", "FOWNER"],
         "network_mode": "none",
         "volumes": [
-            {
-                "type": "bind",
-                "source": "./compose.yaml",
-                "target": "/compose.yaml",
-                "read_only": True,
-            },
+            "./compose.yaml:/compose.yaml:ro,z",
             _outputs(),
         ],
     }
@@ -112,7 +110,7 @@ def definition(platforms: Platforms, source: bake.Source) -> dict[str, Any]:
         name = platforms.repository if not services else f"{platforms.repository}-{variant.name}"
         opener = f"{name}-outputs"
         services[name] = _service(variant, source, opener)
-        services[opener] = _opener(variant)
+        services[opener] = _opener(variant, source)
     return {
         "name": platforms.repository,
         "services": services,
