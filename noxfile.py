@@ -120,7 +120,9 @@ def image_session(verb: str, variant: str, purpose: str) -> Callable[[nox.Sessio
 for name in VARIANTS:
     image_session("build", name, f"Build the image ditport:{name}.")
     image_session("probe", name, f"Show what ditport:{name} is and check what it promises.")
-    image_session("test", name, f"Test ditport:{name}: tests/matrix inside it, tests/images around.")
+    image_session(
+        "test", name, f"Test ditport:{name}: tests/matrix inside it, tests/images around."
+    )
 
 
 if __name__ == "__main__":
