@@ -48,7 +48,7 @@ def test_a_variants_lock_holds_every_dependency_and_the_pinned_torch(variant):
 
 
 def test_no_lock_is_left_over():
-    assert {path for path in LOCKS} == {each.target for each in lock.resolutions(PLATFORMS)}
+    assert set(LOCKS) == {each.target for each in lock.resolutions(PLATFORMS)}
 
 
 def test_hashes_are_those_of_one_distribution():

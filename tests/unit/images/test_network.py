@@ -22,7 +22,7 @@ def test_our_own_variable_wins_over_the_usual_one(tmp_path: Path):
 
 
 def test_a_secret_that_is_no_file_is_refused(tmp_path: Path):
-    with pytest.raises(BuildFailed, match="DITPORT_BUILD_PIP_CONF=.*missing"):
+    with pytest.raises(BuildFailed, match=r"DITPORT_BUILD_PIP_CONF=.*missing"):
         from_environment({"DITPORT_BUILD_PIP_CONF": str(tmp_path / "missing")})
 
 

@@ -65,5 +65,5 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path: Path, text: str | None):
 
 
 def test_an_unknown_variant_is_answered_with_the_known_ones():
-    with pytest.raises(InvalidPlatforms, match="platforms.toml has: cpu"):
+    with pytest.raises(InvalidPlatforms, match=r"platforms\.toml has: cpu"):
         load().variant("vulkan")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,7 @@ def test_the_facts_file_names_the_lock_by_its_digest(
 def test_stages_import_nothing_but_the_standard_library():
     """They run by the base's own Python, before anything is installed."""
     for path in (ROOT / "images" / "stages").glob("*.py"):
-        command = ["python3", "-I", "-S", "-c", f"import runpy; runpy.run_path({str(path)!r})"]
+        command = [sys.executable, "-I", "-S", "-c", f"import runpy; runpy.run_path({str(path)!r})"]
         assert subprocess.run(command, check=False).returncode == 0, path
 
 

@@ -66,7 +66,7 @@ def test_else_this_machines_pip_is_asked_for_the_processor_build(
 
 @pytest.mark.usefixtures("unreachable", "pip")
 def test_a_wheel_that_the_lock_does_not_name_is_refused_and_removed(folder: Path):
-    with pytest.raises(WheelRefused, match="is not the torch that images/locks/cpu.txt names"):
+    with pytest.raises(WheelRefused, match=r"is not the torch that images/locks/cpu\.txt names"):
         wheels.provide(CPU, folder)
     assert list(folder.iterdir()) == []
 
