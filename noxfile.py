@@ -81,14 +81,16 @@ def nightly(session: nox.Session) -> None:
 @nox.session(default=False)
 def generate(session: nox.Session) -> None:
     """Write the generated files anew: compose.yaml and the generated documentation."""
+    install(session, "images")
     session.run("python", "-m", "images", "compose", *session.posargs)
+    session.run("python", "docs/generate.py", *session.posargs)
 
 
 @nox.session(default=False)
 def docs(session: nox.Session) -> None:
     """Build the documentation into site/."""
-    session.install(*groups("docs"))
-    session.run("mkdocs", "build", "--strict", *session.posargs)
+    install(session, "docs")
+    session.run("sphinx-build", "-W", "-b", "html", "docs", "site", *session.posargs)
 
 
 @nox.session(default=False)
