@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from polyattn.errors import InvalidFacts
 from polyattn.vocabulary import PackageState, PlatformName, ProbeLevel
@@ -133,23 +133,49 @@ class PlatformFacts:
 
 
 def _build(cls: type[PlatformFacts], data: dict[str, Any]) -> PlatformFacts:
-    torch = data.get("torch")
-    return cls(
-        **{
-            **data,
-            "platform": PlatformName(data["platform"]),
-            "level": ProbeLevel(data.get("level", ProbeLevel.STATIC.value)),
-            "torch": torch and TorchFacts(**_tupled(torch)),
-            "devices": tuple(DeviceFacts(**device) for device in data.get("devices", ())),
-            "packages": tuple(
-                PackageFacts(**{**_tupled(package), "state": PackageState(package["state"])})
-                for package in data.get("packages", ())
-            ),
-            "live": tuple(LiveResult(**result) for result in data.get("live", ())),
-            "notes": tuple(data.get("notes", ())),
-        }
-    )
+    plain = {
+        **data,
+        "platform": PlatformName(data["platform"]),
+        "level": ProbeLevel(data.get("level", ProbeLevel.STATIC.value)),
+        "torch": None if data.get("torch") is None else _record(TorchFacts, data["torch"]),
+    }
+    for name, kind in (("devices", DeviceFacts), ("packages", PackageFacts), ("live", LiveResult)):
+        entries = data.get(name, [])
+        if not isinstance(entries, list):
+            raise TypeError(f"{name} must be a list, not {entries!r}")
+        plain[name] = tuple(_record(kind, entry) for entry in entries)
+    return _record(cls, plain)
 
 
-def _tupled(data: dict[str, Any]) -> dict[str, Any]:
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+# The annotations of fields that JSON holds as they are.
+_PLAIN: Final[dict[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "int": (int,),
+    "str | None": (str, type(None)),
+    "int | None": (int, type(None)),
+    "float | None": (float, int, type(None)),
+}
+
+Record = TypeVar("Record")
+
+
+def _record(kind: type[Record], data: Any) -> Record:
+    """A dataclass from its JSON; raises TypeError or ValueError naming the field that is wrong."""
+    if not isinstance(data, dict):
+        raise TypeError(f"{kind.__name__} must be an object, not {data!r}")
+    values = dict(data)
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # every caller gives one
+        if field.name not in values:
+            continue
+        value, annotation = values[field.name], str(field.type)
+        if annotation == "tuple[str, ...]":
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+                raise TypeError(f"{kind.__name__}.{field.name} must be a list of texts")
+            values[field.name] = tuple(value)
+        elif annotation == "PackageState":
+            values[field.name] = PackageState(value)
+        elif annotation in _PLAIN and (
+            not isinstance(value, _PLAIN[annotation]) or isinstance(value, bool)
+        ):
+            raise TypeError(f"{kind.__name__}.{field.name} must be {annotation}, not {value!r}")
+    return kind(**values)
