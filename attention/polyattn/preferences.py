@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +17,11 @@ from polyattn.vocabulary import ALIASES, OnSubstitution, Role
 # Read in this order; the first that is set wins. The second is sglang-diffusion's.
 CONFIG_VARIABLES: Final = ("DITPORT_ATTENTION_CONFIG", "SGLANG_DIFFUSION_ATTENTION_CONFIG")
 
-# Components that denoise. The flag concerns these; encoders and VAEs stay automatic unless named.
-DENOISERS: Final = ("transformer", "unet", "controlnet", "prior")
+# Components that denoise, by the names that diffusers' pipelines give them: transformer_2,
+# unconditional_transformer, image_unet, prior_prior; not prior_text_encoder. `decoder` is a
+# denoiser in StableCascade, Wuerstchen and UnCLIP. The flag concerns these; encoders and VAEs
+# stay automatic unless named.
+DENOISERS: Final = re.compile(r"(\w+_)?(transformer|unet|controlnet|prior)(_\d+)?|decoder")
 
 OptionValue = str | int | float | bool | tuple["OptionValue", ...] | None
 
@@ -64,7 +69,7 @@ NO_PREFERENCES: Final = AttentionPreferences()
 
 def is_denoiser(component: str) -> bool:
     """Whether `--attention-backend` concerns this component."""
-    return component.startswith(DENOISERS)
+    return DENOISERS.fullmatch(component) is not None
 
 
 def parse_backend(name: str) -> Request:
@@ -123,7 +128,8 @@ def parse_options(text: str) -> tuple[tuple[str, OptionValue], ...]:
     path = Path(stripped)
     if path.suffix in (".json", ".yaml", ".yml"):
         return _freeze(_load_file(path))
-    if path.exists():
+    # Path.exists() raises where the text is too long to be a file's name; this does not.
+    if os.path.exists(path):  # noqa: PTH110
         raise InvalidOptions(
             f"The attention config {stripped} is neither .json nor .yaml; rename or convert it."
         )
@@ -156,7 +162,7 @@ def preferences_from_options(
     elif not isinstance(component_attention_backends, str):
         component_attention_backends = ",".join(component_attention_backends)
     components, roles = parse_component_backends(component_attention_backends)
-    named = attention_backend not in (None, "", "auto")
+    named = (attention_backend or "").strip().lower() not in ("", "auto")
     source, text = "--attention-backend-config", attention_backend_config
     if not text:
         variables = ((name, (environ or {}).get(name)) for name in CONFIG_VARIABLES)
@@ -178,6 +184,8 @@ def _load_file(path: Path) -> dict[str, object]:
         raise InvalidOptions(
             f"The attention config {path} cannot be read: {error.strerror}."
         ) from None
+    except UnicodeDecodeError:
+        raise InvalidOptions(f"The attention config {path} is not UTF-8 text.") from None
     if path.suffix == ".json":
         return _load_json(text, str(path))
     try:
