@@ -7,6 +7,7 @@ run of ours has confirmed on hardware carries the evidence it rests on.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,8 @@ from polyattn.vocabulary import (
     PlatformName,
     Role,
 )
+
+log = logging.getLogger("polyattn")
 
 Rule = Callable[[AttentionCall | None, PlatformFacts], str | None]
 
@@ -62,10 +65,12 @@ class Needs:
         if facts.platform not in self.platforms:
             needed = " or ".join(str(platform) for platform in self.platforms)
             return f"needs the platform {needed}; this machine is {facts.platform}"
-        if self.package is not None:
-            missing = _package_reason(facts.package(self.package))
-            if missing is not None:
+        for package in facts.packages:
+            # Every kernel stands on torch. Facts that never mention it are taken to have it.
+            if package.name == "torch" and (missing := _package_reason(package)):
                 return missing
+        if self.package is not None and (missing := _package_reason(facts.package(self.package))):
+            return missing
         if self.architectures:
             unsuited = [a for a in facts.architectures if a not in self.architectures]
             if unsuited or not facts.architectures:
@@ -159,8 +164,10 @@ class Implementation:
     evidence: str = "not run on hardware"
 
     def unmet_by_machine(self, facts: PlatformFacts) -> str | None:
-        """`Needs.unmet_by_machine`, and whether there is an adapter."""
-        return self.needs.unmet_by_machine(facts) or self._adapter_reason
+        """`Needs.unmet_by_machine`, then a missing adapter, then a failed live probe."""
+        return (
+            self.needs.unmet_by_machine(facts) or self._adapter_reason or self._live_reason(facts)
+        )
 
     def unmet(self, call: AttentionCall | None, facts: PlatformFacts) -> str | None:
         """The reason why this row cannot serve the call here, as a sentence part, or None."""
@@ -169,6 +176,13 @@ class Implementation:
     @property
     def _adapter_reason(self) -> str | None:
         return None if self.adapter else "has no adapter in this version of polyattn"
+
+    def _live_reason(self, facts: PlatformFacts) -> str | None:
+        devices = [device.index for device in facts.devices]
+        for result in facts.live:
+            if result.failure and result.implementation == self.name and result.device in devices:
+                return f"failed when it was tried on device {result.device}: {result.failure}"
+        return None
 
 
 _CUDA: Final = (PlatformName.CUDA,)
@@ -352,11 +366,22 @@ def rows() -> tuple[Implementation, ...]:
     """Our rows, then those that other distributions register.
 
     An entry point of the group `polyattn.implementations` names an `Implementation` or a tuple
-    of them; it must not import torch. A name that is already taken raises ValueError.
+    of them; it must not import torch. One that does not load is left out with a warning: a broken
+    package must not stop those who do not want it. A name that is already taken raises ValueError.
     """
     found = list(BUILTIN)
     for entry in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda entry: entry.name):
-        loaded = entry.load()
+        try:
+            loaded = entry.load()
+        except Exception as error:  # whatever the other distribution raises at import
+            log.warning(
+                "%s registers attention implementations as %s, which do not load: %s: %s",
+                entry.dist.name if entry.dist else "a package",
+                entry.value,
+                type(error).__name__,
+                error,
+            )
+            continue
         found += [loaded] if isinstance(loaded, Implementation) else list(loaded)
     names = [row.name for row in found]
     taken = sorted({name for name in names if names.count(name) > 1})
