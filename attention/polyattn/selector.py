@@ -73,7 +73,7 @@ def select(
     requested, source = requested_for(call, preferences, forced)
     if requested is None:
         return _automatic(call, facts, Source.AUTO, None)
-    for row in _candidates(requested):
+    for row in _preferred(_candidates(requested), facts):
         if row.unmet(call, facts) is None:
             return Selection(
                 str(row.backend),
@@ -170,6 +170,16 @@ def _candidates(request: Request) -> tuple[Implementation, ...]:
     return tuple(row for row in rows if row.name == request.implementation)
 
 
+def _preferred(
+    rows: tuple[Implementation, ...], facts: PlatformFacts
+) -> tuple[Implementation, ...]:
+    """The rows in the order in which automatic choice would try them here, the others after."""
+    order = platform(facts.platform).order(facts).implementations
+    return tuple(
+        sorted(rows, key=lambda row: order.index(row.name) if row.name in order else len(order))
+    )
+
+
 def _machine_can(request: Request, facts: PlatformFacts) -> bool:
     return any(row.unmet_by_machine(facts) is None for row in _candidates(request))
 
@@ -186,7 +196,7 @@ def _sibling_or_automatic(
     call: AttentionCall, facts: PlatformFacts, source: Source, requested: Request
 ) -> Selection:
     """Another implementation of the same exact backend, else the automatic exact choice."""
-    for row in capabilities.rows_of(requested.backend):
+    for row in _preferred(capabilities.rows_of(requested.backend), facts):
         if row.fidelity is Fidelity.EXACT and row.unmet(call, facts) is None:
             return Selection(
                 str(row.backend),
