@@ -1,7 +1,7 @@
 """torch.compile: one graph, exact counts, forces honoured, whole and regional.
 
-Backend "eager": dynamo's tracing is what could break here, not code generation, which
-tests/matrix covers with inductor.
+Backend "eager": dynamo's tracing is what could break here, not code generation. One slow test
+generates code too.
 """
 
 from __future__ import annotations
@@ -138,3 +138,14 @@ def test_a_force_around_a_compiled_pipeline(cpu: PlatformFacts) -> None:
         if row.component == "transformer"
     }
     assert rows == {(None, 8), ("fa", 8)}
+
+
+@pytest.mark.slow
+def test_inductor_generates_code_around_the_operator(cpu: PlatformFacts) -> None:
+    pipeline = build_wan()
+    expected = run_wan(pipeline)
+    attachment = attach(pipeline, facts=cpu)
+    pipeline.transformer.compile(fullgraph=True)
+    torch.testing.assert_close(run_wan(pipeline), expected, rtol=1e-4, atol=1e-4)
+    rows = [row for row in attachment.report().rows if row.component == "transformer"]
+    assert [(row.role, row.calls) for row in rows] == [(Role.SELF, 8), (Role.CROSS, 8)]
