@@ -151,7 +151,7 @@ class OutOfMemory(DitportError):
 INTERRUPTED = 130  # exit code after Ctrl-C, as shells expect: 128 + SIGINT
 
 
-def nearest(given: str, known: Iterable[str]) -> str | None:
+def nearest(given: str, known: Iterable[str], closeness: float = 0.6) -> str | None:
     """The known word closest to a misspelt one, or None if nothing is close."""
-    found = difflib.get_close_matches(given, list(known), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(given, list(known), n=1, cutoff=closeness)
     return found[0] if found else None

@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser, settings: type, title: str) -> 
     for name, option in options(settings).items():
         shape: dict[str, Any] = {"type": _worded(option.parse), "metavar": option.metavar}
         if option.many:
-            shape["nargs"] = "+"
+            shape |= {"nargs": "+", "action": "extend"}
         if option.switch:
             shape |= {"nargs": "?", "const": True, "metavar": option.metavar or "true|false"}
         group.add_argument(
@@ -90,7 +90,8 @@ def add_options(parser: argparse.ArgumentParser, settings: type, title: str) -> 
 def build(settings: type[Settings], values: Mapping[str, object]) -> Settings:
     """A settings object from the values that were given; other settings' keys are passed over."""
     known = {field.name for field in dataclasses.fields(settings)}  # type: ignore[arg-type]
-    return settings(**{name: value for name, value in values.items() if name in known})
+    given = {name: value for name, value in values.items() if name in known}
+    return settings(**{n: tuple(v) if isinstance(v, list) else v for n, v in given.items()})
 
 
 def check_values(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ditport.cli.words import rewritten
 from ditport.errors import UnknownOption, UsageError
 
 
@@ -23,12 +24,13 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse, and refuse what is left over."""
-        parsed, left = self.parse_known_args(words)
+        options = self._option_string_actions
+        parsed, left = self.parse_known_args(rewritten(words, options))
         if left:
             option = next((word for word in left if word.startswith("-")), None)
             if option is None:
                 raise UsageError(f"Nobody asked for {left[0]!r} there.", "", "See --help.")
-            raise UnknownOption("option", option.partition("=")[0], self._option_string_actions)
+            raise UnknownOption("option", option.partition("=")[0], options)
         return parsed
 
     def error(self, message: str) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ditport.errors import UsageError
@@ -13,8 +13,8 @@ from ditport.generation.events import Sink
 from ditport.generation.later import LaterSettings, refuse_later
 from ditport.generation.prompts import PromptLine, read_prompts
 from ditport.generation.request import Request, SamplingSettings, resolve
-from ditport.media.formats import OutputSettings
-from ditport.media.naming import plan_paths
+from ditport.media.formats import OutputSettings, format_of
+from ditport.media.naming import given_path, plan_paths
 from ditport.media.writing import check_space, check_writable
 from ditport.models import compilation, device, lora, memory, precision
 from ditport.models.compilation import CompilationPlan, CompilationSettings
@@ -26,7 +26,9 @@ from ditport.models.locate import locate
 from ditport.models.lora import LoraPlan, LoraSettings
 from ditport.models.memory import MemoryPlan, MemorySettings
 from ditport.models.precision import PrecisionSettings
+from ditport.models.replacements import replacements
 from ditport.models.source import ModelSettings
+from ditport.startup import startup_notes
 from polyattn.facts import PlatformFacts
 from polyattn.preferences import AttentionPreferences
 from polyattn.probe.static import static_facts
@@ -73,10 +75,15 @@ def plan(settings: Settings, environ: Mapping[str, str], sink: Sink) -> Job:
     lines = _lines(settings.sampling)
     facts = _facts(settings.device, environ)
     chosen = device.plan(settings.device, facts)
-    model = describe(locate(settings.model, sink), settings.model.trust_remote_code)
+    model = described(settings.model, sink)
     # Attention comes first: a misspelt backend is likelier than an odd size.
     asked = attention.preferences(settings.attention, facts, model.component_names, environ)
     requests: list[tuple[str, Request]] = []
+    if still_image(settings) and model.accepts("num_frames"):
+        lines = tuple(
+            replace(line, settings=replace(line.settings, num_frames=line.settings.num_frames or 1))
+            for line in lines
+        )
     for line in lines:
         where = f"{settings.sampling.prompt_file}, line {line.number}" if line.number else ""
         requests += [(where, r) for r in resolve(line.settings, model, line.file_name)]
@@ -84,6 +91,7 @@ def plan(settings: Settings, environ: Mapping[str, str], sink: Sink) -> Job:
     every = tuple(request for _, request in requests)
     dtypes = precision.plan(settings.precision, facts, chosen, model.component_names)
     adapters = lora.plan(settings.lora, model)
+    replaced = replacements(settings.model, model)
     placed = memory.plan(settings.memory, chosen, model.component_names)
     paths: tuple[Path, ...] = ()
     if settings.output.save_output:
@@ -96,14 +104,39 @@ def plan(settings: Settings, environ: Mapping[str, str], sink: Sink) -> Job:
         paths=paths,
         facts=facts,
         device=chosen,
-        load=LoadPlan(dtypes, settings.model.trust_remote_code),
+        load=LoadPlan(dtypes, settings.model.trust_remote_code, replaced),
         lora=adapters,
         memory=placed,
         compilation=compilation.plan(settings.compilation, model),
         preferences=asked,
         quality=settings.output.quality,
-        notes=(*checks.vocabulary_notes(every, model), *dtypes.notes, *placed.notes),
+        notes=(
+            *startup_notes(facts),
+            *checks.vocabulary_notes(every, model),
+            *dtypes.notes,
+            *placed.notes,
+        ),
     )
+
+
+def described(settings: ModelSettings, sink: Sink) -> ModelDescription:
+    """The model that the settings name."""
+    source = locate(settings, sink)
+    if source.kind == "file":
+        from ditport.models.single_file import describe_file
+
+        return describe_file(source, settings, sink)
+    if settings.single_file_config is not None:
+        raise UsageError(
+            "--single-file-config goes with a .safetensors file.", f"{source.name} is none."
+        )
+    return describe(source, settings.trust_remote_code)
+
+
+def still_image(settings: Settings) -> bool:
+    """Whether the output's name is a picture's, so that one frame is meant."""
+    given = given_path(settings.output)
+    return given is not None and format_of(given) in ("png", "webp", "jpeg")
 
 
 def _lines(settings: SamplingSettings) -> tuple[PromptLine, ...]:

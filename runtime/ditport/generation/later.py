@@ -89,6 +89,9 @@ class LaterSettings:
         "--lora-merge-mode",
         "LoRAs stay unmerged in this version.",
     )
+    vae_config: object = later(
+        "--vae-config", nonempty, "A VAE is configured by its model folder in this version."
+    )
     profile: bool | None = switch("--profile", "Profiling is not in this version.")
     perf_dump_path: str | None = word(
         "--perf-dump-path", "Seconds per stage are in the result of --json."

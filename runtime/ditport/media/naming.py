@@ -18,7 +18,7 @@ def plan_paths(
     settings: OutputSettings, requests: Sequence[Request], model: str
 ) -> tuple[Path, ...]:
     """A path for every request, all different. Raises OutputRefused for a suffix that lies."""
-    given = _given(settings)
+    given = given_path(settings)
     paths: list[Path] = []
     for request in requests:
         if request.file_name is not None:
@@ -39,7 +39,8 @@ def plan_paths(
     return tuple(paths)
 
 
-def _given(settings: OutputSettings) -> Path | None:
+def given_path(settings: OutputSettings) -> Path | None:
+    """The file that the options name, or None if they name a folder."""
     if settings.output_file_path is not None:
         return Path(settings.output_file_path).expanduser()
     path = Path(settings.output_path).expanduser()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ditport.models.defaults import NO_DEFAULTS, GenerationDefaults
@@ -32,6 +33,7 @@ class ModelDescription:
     configs: Mapping[str, Config] = field(hash=False)
     signature: Signature | None = None  # None: a pipeline class of the model's own
     defaults: GenerationDefaults = NO_DEFAULTS
+    configs_folder: Path | None = None  # of a single file: the folder that its configs are from
 
     @property
     def component_names(self) -> tuple[str, ...]:

@@ -19,8 +19,13 @@ LIBRARIES: Final = ("diffusers", "transformers", "onnxruntime.training")
 WEIGHTS: Final = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.ckpt", "*.gguf")
 
 
-def describe(source: ModelSource, trust_remote_code: bool = False) -> ModelDescription:
-    """Read a diffusers folder. Raises if it is foreign, incomplete, or brings its own code."""
+def describe(
+    source: ModelSource, trust_remote_code: bool = False, *, weights: bool = True
+) -> ModelDescription:
+    """Read a diffusers folder. Raises if it is foreign, incomplete, or brings its own code.
+
+    `weights` off: only configs are needed, the weights come from elsewhere.
+    """
     folder = source.path
     index = folder / INDEX
     if not index.is_file():
@@ -50,10 +55,11 @@ def describe(source: ModelSource, trust_remote_code: bool = False) -> ModelDescr
             f"It brings {', '.join(own)}.",
             "Read that code, and give --trust-remote-code if you trust it.",
         )
-    configs = {component.name: _config(folder / component.name) for component in components}
-    for component in components:
-        _check_component(source, folder / component.name, component, configs[component.name])
-    _check_leftovers(source, folder)
+    configs = {component.name: read_config(folder / component.name) for component in components}
+    if weights:
+        for component in components:
+            check_component(source, folder / component.name, component, configs[component.name])
+        _check_leftovers(source, folder)
     return ModelDescription(
         source=source,
         pipeline=pipeline,
@@ -126,7 +132,7 @@ def _own_code(folder: Path, components: tuple[Component, ...], pipeline: bool) -
     return tuple(own)
 
 
-def _check_component(
+def check_component(
     source: ModelSource, folder: Path, component: Component, config: Config
 ) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -188,7 +194,8 @@ def _weights(folder: Path) -> tuple[Path, ...]:
     return tuple(path for pattern in WEIGHTS for path in sorted(folder.glob(pattern)))
 
 
-def _config(folder: Path) -> Config:
+def read_config(folder: Path) -> Config:
+    """A component's config, or {} where it has none."""
     for name in ("config.json", "scheduler_config.json", "preprocessor_config.json"):
         if (folder / name).is_file():
             return _read_json(folder / name)

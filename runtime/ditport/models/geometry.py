@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -62,7 +63,10 @@ def geometry(model: ModelDescription) -> Geometry:
     elif model.pipeline.startswith(PATCHES):
         denoiser = next((model.configs[name] for name in model.denoisers), {})
         patch = _spatial(denoiser.get("patch_size", 1))
-    return Geometry(space * patch, time if model.accepts("num_frames") else None)
+    demanded = model.signature.multiple if model.signature else 1
+    return Geometry(
+        math.lcm(space * patch, demanded), time if model.accepts("num_frames") else None
+    )
 
 
 def _vae_factors(config: Mapping[str, Any]) -> tuple[int | None, int | None]:

@@ -126,6 +126,27 @@ def fetch(repository: str, revision: str | None, sink: Sink) -> ModelSource:
     return ModelSource(repository, "hub", Path(path), Path(path).name)
 
 
+def fetch_configs(repository: str, sink: Sink) -> Path:
+    """The configs and tokenizers of a model, without its weights."""
+    from huggingface_hub import constants, snapshot_download
+
+    if constants.HF_HUB_OFFLINE:
+        if (source := cached(repository, None)) is None:
+            raise ModelOffline(
+                f"The configs of {repository} are not in the cache and offline mode is on.",
+                "",
+                "Give a folder to --single-file-config.",
+            )
+        return source.path
+    with _causes(repository, None, constants.ENDPOINT):
+        path = snapshot_download(
+            repository,
+            allow_patterns=["*.json", "*/*.json", "*/*.txt", "*/*.model"],
+            tqdm_class=_progress_class(repository, 0, sink),
+        )
+    return Path(path)
+
+
 def _literal(name: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 

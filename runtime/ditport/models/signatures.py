@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 UNKNOWN: Final = object()  # a default that is not a literal
+MULTIPLE: Final = re.compile(r"\bheight % (\d+) != 0")
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Signature:
     module: str
     bases: tuple[str, ...]
     parameters: Mapping[str, object] | None = field(hash=False)  # None: `__call__` is inherited
+    multiple: int = 1  # of which its input check wants heights and widths
 
     def accepts(self, parameter: str) -> bool:
         """Whether a call takes the parameter. Where it is inherited, nothing is ruled out."""
@@ -65,6 +68,7 @@ def read_signature(class_name: str) -> Signature | None:
                     module=module,
                     bases=tuple(ast.unparse(base) for base in node.bases),
                     parameters=_call_parameters(node),
+                    multiple=max(map(int, MULTIPLE.findall(source)), default=1),
                 )
     return None
 

@@ -41,6 +41,21 @@ class ModelSettings:
         switch=True,
         help="run Python code that the model brings along",
     )
+    component_path: tuple[str, ...] = setting(
+        "--component-path",
+        default=(),
+        parse=nonempty,
+        metavar="COMPONENT=FOLDER",
+        many=True,
+        help="take single components from elsewhere; --vae-path FOLDER means the same",
+    )
+    single_file_config: str | None = setting(
+        "--single-file-config",
+        default=None,
+        parse=nonempty,
+        metavar="MODEL",
+        help="the diffusers folder or id that a .safetensors file goes with (default: guessed)",
+    )
     backend: str = setting(
         "--backend",
         default="auto",
