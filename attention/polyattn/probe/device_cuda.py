@@ -22,9 +22,14 @@ def devices(host: Host, library: Any = None) -> Found:
         notes += said
     if not found:
         return Found(driver=driver, notes=notes)
-    shown, hidden = visible(
-        found, "CUDA_VISIBLE_DEVICES", host.environ.get("CUDA_VISIBLE_DEVICES"), ids
-    )
+    value = host.environ.get("CUDA_VISIBLE_DEVICES")
+    if value is not None and "MIG-" in value:
+        # A process sees one slice, whose identifier does not name its GPU; slices of one machine
+        # are of one architecture, and only CUDA knows how much memory this one has.
+        whole = found[0]
+        shown = (DeviceFacts(0, f"{whole.name} (MIG slice)", whole.architecture),)
+        return Found(shown, driver, (*notes, f"CUDA_VISIBLE_DEVICES={value} is a MIG slice"))
+    shown, hidden = visible(found, "CUDA_VISIBLE_DEVICES", value, ids)
     return Found(shown, driver, (*notes, *hidden, *_order_note(shown, host)))
 
 
@@ -38,7 +43,7 @@ def _from_nvml(host: Host, library: Any) -> _Read:
         try:
             library = nvml.load()
         except OSError:
-            return (), (), None, _undriven(host)
+            return (), (), None, undriven(host)
     try:
         found, ids, driver = nvml.read(library)
     except nvml.NvmlError as error:
@@ -70,7 +75,7 @@ def _from_smi(host: Host) -> _Read:
     return tuple(found), tuple(ids), driver, ()
 
 
-def _undriven(host: Host) -> tuple[str, ...]:
+def undriven(host: Host) -> tuple[str, ...]:
     """An NVIDIA device on the PCI bus (vendor 10de, a display class) that no driver serves here."""
     for path in host.glob("sys/bus/pci/devices/*"):
         vendor = host.read(str(path.relative_to(host.root) / "vendor"))

@@ -42,6 +42,14 @@ def devices(host: Host) -> Found:
                 "/dev/kfd is not here; a container needs --device /dev/kfd --device /dev/dri",
             )
         )
+    if found and not host.opens("dev/kfd"):
+        return Found(
+            notes=(
+                f"{len(found)} AMD GPU(s) ({found[0].architecture}) are here, but this user may "
+                "not open /dev/kfd; it needs the device's group (often render): in a container, "
+                "--group-add with the number that `stat -c %g /dev/kfd` prints on the host",
+            )
+        )
     shown, hidden = _visible(tuple(found), tuple(ids), host)
     overridden, override = _overridden(shown, host)
     return Found(

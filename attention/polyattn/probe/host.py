@@ -43,6 +43,10 @@ class Host:
         """Whether a path below the root exists."""
         return (self.root / path.lstrip("/")).exists()
 
+    def opens(self, path: str) -> bool:
+        """Whether this user may open a device file below the root."""
+        return os.access(self.root / path.lstrip("/"), os.R_OK | os.W_OK)
+
     def glob(self, pattern: str) -> list[Path]:
         """The paths below the root that match, sorted by name."""
         return sorted(self.root.glob(pattern.lstrip("/")))
