@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from images.errors import BuildFailed, EngineMissing
@@ -118,11 +119,12 @@ def source() -> Source:
     )
 
 
-def build(variant: Variant, *, fresh: bool = False) -> None:
+def build(variant: Variant, *, fresh: bool = False, root: Path = ROOT) -> None:
+    """Build from the checkout at `root`."""
     bake_file = json.dumps(definition(variant, source(), from_environment(os.environ)))
     argv = command(variant, fresh=fresh)
     try:
-        done = subprocess.run(argv, input=bake_file, text=True, cwd=ROOT, check=False)
+        done = subprocess.run(argv, input=bake_file, text=True, cwd=root, check=False)
     except FileNotFoundError as error:
         raise EngineMissing(
             "The docker command is not installed.",
