@@ -136,6 +136,11 @@ def _worded(parse: Parse) -> Callable[[str], object]:
 # --- parse functions: text or JSON in, value out, ValueError with words that follow a name -----
 
 
+def anything(value: object) -> object:
+    """Whatever a config file holds."""
+    return value
+
+
 def text(value: object) -> str:
     """Any string."""
     if not isinstance(value, str):

@@ -21,7 +21,6 @@ def merged(
     extra = data.pop("diffusers_kwargs", {})
     if not isinstance(extra, dict):
         raise UsageError(f"{config}: diffusers_kwargs must be a mapping, not {extra!r}.")
-    data = {key: value for key, value in data.items() if not isinstance(value, dict) or value}
     return {**check_values(classes, data, config), "diffusers_kwargs": extra, **values}
 
 

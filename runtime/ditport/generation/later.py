@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from ditport.errors import NotInThisVersion
-from ditport.options import flag, nonempty, real, setting, whole
+from ditport.options import anything, flag, nonempty, real, setting, whole
 
 PARALLEL: Final = "More than one device needs sequence parallelism, which is not in this version."
 SERVER: Final = "It belongs to a server, and `ditport generate` starts none."
@@ -90,7 +90,7 @@ class LaterSettings:
         "LoRAs stay unmerged in this version.",
     )
     vae_config: object = later(
-        "--vae-config", nonempty, "A VAE is configured by its model folder in this version."
+        "--vae-config", anything, "A VAE is configured by its model folder in this version.", {}
     )
     profile: bool | None = switch("--profile", "Profiling is not in this version.")
     perf_dump_path: str | None = word(

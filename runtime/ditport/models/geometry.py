@@ -34,13 +34,13 @@ class Geometry:
 
     def nearest_length(self, pixels: int) -> int:
         """The valid height or width closest to one that is asked."""
-        return max(1, round(pixels / self.multiple)) * self.multiple
+        return max(1, (pixels + self.multiple // 2) // self.multiple) * self.multiple
 
     def nearest_frames(self, frames: int) -> int:
         """The valid number of frames closest to one that is asked."""
         if self.stride is None:
             return frames
-        return max(0, round((frames - 1) / self.stride)) * self.stride + 1
+        return (frames - 1 + self.stride // 2) // self.stride * self.stride + 1
 
     def takes(self, pixels: int) -> bool:
         """Whether a height or width is valid."""
