@@ -80,10 +80,10 @@ def measure(name: str, device: int, facts: PlatformFacts) -> tuple[float | None,
     from polyattn.oracle.tolerance import errors
 
     row = capabilities.row(name)
-    attend = resolve(row)
     served = calls(row, facts, device)
     if not served:
         return None, "no small call meets its needs"
+    attend = resolve(row)
     worst = 0.0
     for number, call in enumerate(served):
         generator = torch.Generator().manual_seed(number)

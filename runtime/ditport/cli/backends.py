@@ -5,14 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Final
 
 from ditport.cli.facts_file import read_facts
 from ditport.errors import UsageError
 from polyattn.probe import static_facts
 from polyattn.probe.support import as_data, listing, markdown
-
-HELP: Final = "list the attention backends: usable here, or why not"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Final
 
 from ditport.cli.facts_file import read_facts
 from polyattn.probe import gather
 from polyattn.probe.describe import description
 from polyattn.vocabulary import ProbeLevel
-
-HELP: Final = "show what this machine is and which attention packages work on it"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
