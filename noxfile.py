@@ -69,6 +69,7 @@ def tests(session: nox.Session) -> None:
     """Run the tests that need no container engine; arguments go to pytest."""
     install(session, "test", "images")
     session.run("pytest", *session.posargs)
+    session.run("python", "docs/generate.py", "--check")
 
 
 @nox.session(default=False)
