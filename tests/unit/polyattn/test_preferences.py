@@ -40,7 +40,7 @@ from polyattn.vocabulary import Role
         ("sliding_tile_attn", Request("sliding_tile_attn")),
         ("video_sparse_attn", Request("video_sparse_attn")),
         ("vmoba_attn", Request("vmoba_attn")),
-        ("vsa", Request("video_sparse_attn", "vsa")),
+        ("sage1", Request("sage_attn", "sage1")),
     ],
 )
 def test_backend_names(name: str, request_: Request) -> None:

@@ -47,8 +47,10 @@ from tests.unit.polyattn.machines import (
     call,
     give_every_row_an_adapter,
     machine,
+    replace_rows,
     with_package,
     without,
+    without_adapter,
 )
 
 
@@ -387,22 +389,29 @@ def test_what_must_not_be_substituted_is_refused_before_loading(
         select(call(), facts, forced=parse_backend(backend))
 
 
+@pytest.fixture
+def _only_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version in which torch's is the only kernel that can be called."""
+    replace_rows(
+        monkeypatch,
+        tuple(row if row.name == "sdpa" else without_adapter(row) for row in capabilities.BUILTIN),
+    )
+
+
 @pytest.mark.parametrize(
     "backend", ["sliding_tile_attn", "video_sparse_attn", "vmoba_attn", "sage_attn"]
 )
-def test_a_backend_without_an_adapter_is_refused_and_says_so(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()  # the rows as they are: in this version only torch_sdpa has an adapter
-    with pytest.raises(BackendUnavailable, match="has no adapter in this version"):
-        check_preferences(asked(backend), H100)
-    with pytest.raises(BackendUnavailable, match="has no adapter in this version"):
-        check_preferences(asked(None, f"transformer.self={backend}"), H100)
+@pytest.mark.usefixtures("_only_torch")
+def test_a_backend_without_an_adapter_is_refused_and_says_so(backend: str) -> None:
+    for asked_so in (asked(backend), asked(None, f"transformer.self={backend}")):
+        with pytest.raises(BackendUnavailable, match="has no adapter in this version"):
+            check_preferences(asked_so, H100)
 
 
-def test_sparse_requests_are_not_substituted_on_mps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("_only_torch")
+def test_sparse_requests_are_not_substituted_on_mps() -> None:
     # Only *dense* requests become torch_sdpa there.
-    monkeypatch.undo()
+    check_preferences(asked("sage_attn"), M2)
     with pytest.raises(BackendUnavailable):
         check_preferences(asked("sliding_tile_attn"), M2)
 
