@@ -61,6 +61,13 @@ BUNDLED: Final = {
 }
 
 
+HEAD: Final = """\
+Works by others in this image: kind, name, version, licence.
+A wheel's licence does not cover the libraries bundled in it; those have rows of their own. The
+FFmpeg in av is built with x264 and x265 and is under the GPL, as is any image that holds it.
+"""
+
+
 @dataclass(frozen=True)
 class Part:
     """One work that the image holds."""
@@ -127,12 +134,13 @@ def debian_parts() -> Iterator[Part]:
     for line in listing.splitlines():
         name, version = line.split("\t")
         text = Path("/usr/share/doc") / name / "copyright"
-        yield Part("debian", name, version, "see Debian's copyright file", (str(text),))
+        texts = (str(text),) if text.is_file() else ()
+        yield Part("debian", name, version, "see Debian's copyright file", texts)
 
 
 def table(parts: list[Part]) -> str:
     lines = [f"{part.kind}\t{part.name}\t{part.version}\t{part.licence}" for part in parts]
-    return "\n".join(["Works by others in this image: kind, name, version, licence", *lines, ""])
+    return "\n".join([HEAD, *lines, ""])
 
 
 def main(environment: Path) -> None:
