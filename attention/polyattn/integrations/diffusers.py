@@ -26,8 +26,10 @@ from polyattn.errors import BypassedAttention, NotAttached
 from polyattn.executions import ExecutionReport, Snapshot, executions, snapshot
 from polyattn.facts import PlatformFacts
 from polyattn.integrations import standins
-from polyattn.integrations.diffusers_grid import PYRAMIDS, read_latents, reader_for
+from polyattn.integrations.diffusers_grid import read_latents
+from polyattn.integrations.families import family_of
 from polyattn.integrations.identity import identify, is_identified
+from polyattn.integrations.progress import follow
 from polyattn.integrations.sites import Unrouted, find_sites
 from polyattn.integrations.tracer import FirstForward
 from polyattn.integrations.transformers import attach_encoder, is_transformers_model
@@ -119,6 +121,7 @@ def attach(
     except BaseException:
         attachment.detach()
         raise
+    attachment._undo.append(follow(pipeline, attachment._context.progress))
     _attachments[pipeline] = attachment
     attachment._undo.append(lambda: _forget(pipeline))
     return attachment
@@ -141,10 +144,12 @@ def _attach_model(attachment: Attachment, component: str, model: nn.Module) -> N
     found, unrouted = find_sites(component, model)
     attachment.unrouted += unrouted
     denoiser = is_denoiser(component)
-    grid = GridState(pyramid=not denoiser or type(model).__name__ in PYRAMIDS)
+    family = family_of(model)
+    grid = GridState(pyramid=not denoiser or family.pyramid)
     seen: set[int] = set()
     for place in found:
-        layer = LocalAttention(context, place.site, grid)
+        on_grid = family.on_grid(place.site.path)
+        layer = LocalAttention(context, place.site, grid if on_grid else GridState())
         if place.entry == "__call__" and id(place.target) in seen:
             attachment._undo.append(_own_processor(place.owner))
         seen.add(id(place.target))
@@ -152,14 +157,13 @@ def _attach_model(attachment: Attachment, component: str, model: nn.Module) -> N
             log.warning("%s: diffusers' own attention backend is overruled", place.site)
         attachment._undo.append(identify(place.target, place.entry, layer))
         attachment.sites.append(place.site)
-    for module in {id(place.module): place.module for place in found}.values():
-        attachment._undo.append(standins.install(module))
+    for module, name in dict.fromkeys(seam for place in found for seam in place.seams):
+        attachment._undo.append(standins.install(module, name))
     if not found:
         return
     if denoiser:
-        reader = reader_for(model)
-        if reader is not None:
-            attachment._undo.append(_watch_grid(model, grid, reader))
+        if family.grid is not None:
+            attachment._undo.append(_watch_grid(model, grid, family.grid(model)))
         _check(attachment, component, model, model)
         return
     for name in ("encoder", "decoder"):

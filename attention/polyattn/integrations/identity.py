@@ -19,7 +19,10 @@ from polyattn.layers import LocalAttention
 class Current(threading.local):
     """The site whose code runs in this thread; None outside attached sites."""
 
-    layer: LocalAttention | None = None
+    def __init__(self) -> None:
+        # Runs once per thread. A class attribute would not do: torch.compile guards on the
+        # instance having `layer` or not, and setting it breaks that guard.
+        self.layer: LocalAttention | None = None
 
 
 CURRENT = Current()

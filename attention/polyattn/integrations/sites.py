@@ -3,10 +3,12 @@
 A site is a processor, or a module without one, whose code calls `dispatch_attention_fn` or
 `scaled_dot_product_attention`. The code itself is read (names in its code objects, followed into
 functions of the same module), so no list of classes has to keep up with diffusers.
+families.py only adds what the code does not say.
 """
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ from typing import Any, Final
 from torch import nn
 
 from polyattn.call import Site
-from polyattn.integrations.standins import has_seam
+from polyattn.integrations.families import UNKNOWN, Family, family_of
+from polyattn.integrations.standins import reaches
 from polyattn.vocabulary import Role
 
 CALLS: Final = frozenset({"dispatch_attention_fn", "scaled_dot_product_attention"})
@@ -35,7 +38,7 @@ class FoundSite:
     site: Site
     owner: nn.Module  # the module at site.path
     entry: str  # "__call__" of owner.processor, or "forward" of owner itself
-    module: ModuleType  # where the stand-ins go
+    seams: tuple[tuple[ModuleType, str], ...]  # where the stand-ins go: modules' names
 
     @property
     def target(self) -> object:
@@ -60,6 +63,7 @@ def find_sites(component: str, model: nn.Module) -> tuple[list[FoundSite], list[
     """Every attention site of a diffusers model, in module order."""
     found: list[FoundSite] = []
     unrouted: list[Unrouted] = []
+    family = family_of(model)
     for path, module in model.named_modules():
         processor = getattr(module, "processor", None)
         kind: Any
@@ -69,22 +73,33 @@ def find_sites(component: str, model: nn.Module) -> tuple[list[FoundSite], list[
             kind, entry = type(module), "forward"
         names = called_names(kind, entry)
         if names & CALLS:
-            home = _seam(kind, entry)
-            if home is None:
+            seams = _seams(kind, entry)
+            if seams is None:
                 unrouted.append(
                     Unrouted(component, path, f"{kind.__name__} calls torch's attention directly")
                 )
                 continue
-            site = Site(component, path, len(found), role_of(path, module))
-            found.append(FoundSite(site, module, entry, home))
+            role = role_of(path, module, family)
+            site = Site(component, path, len(found), role, _layer(role, found))
+            found.append(FoundSite(site, module, entry, seams))
         elif names & OTHER_CALLS:
             how = ", ".join(sorted(names & OTHER_CALLS))
             unrouted.append(Unrouted(component, path, f"{kind.__name__} attends by {how}"))
     return found, unrouted
 
 
-def role_of(path: str, module: nn.Module) -> Role:
-    """The role of a diffusers attention module, by what diffusers itself declares of it."""
+def _layer(role: Role, before: list[FoundSite]) -> int | None:
+    """The layer number that per-layer settings of sparse attention mean: cross sites have none."""
+    if role is Role.CROSS:
+        return None
+    return sum(place.site.role is not Role.CROSS for place in before)
+
+
+def role_of(path: str, module: nn.Module, family: Family = UNKNOWN) -> Role:
+    """The role of a site: by its family's row, else by what its module declares of itself."""
+    known = family.role(path)
+    if known is not None:
+        return known
     if getattr(module, "is_cross_attention", False):
         return Role.CROSS
     declared: Any = getattr(module, "added_kv_proj_dim", None)
@@ -96,33 +111,40 @@ def role_of(path: str, module: nn.Module) -> Role:
 @cache
 def called_names(kind: type, entry: str) -> frozenset[str]:
     """The attention functions that a method can reach, through functions of its own module."""
-    method = getattr(kind, entry, None)
-    function = _unwrap(method)
-    if function is None:
-        return frozenset()
-    reached = set(_reach(function, kind, _FOLLOW_DEPTH))
-    return frozenset(reached & (CALLS | OTHER_CALLS))
+    names = {name for function in _reached(kind, entry) for name in _names(function.__code__)}
+    return frozenset(names & (CALLS | OTHER_CALLS))
 
 
-def _reach(function: FunctionType, kind: object, depth: int) -> Iterator[str]:
-    names = set(_names(function.__code__))
-    yield from names
-    if depth == 0:
-        return
-    for name in names:
-        other = function.__globals__.get(name) or getattr(kind, name, None)
-        inner = _unwrap(other)
-        if inner is None or inner is function or name in CALLS:
+@cache
+def _reached(kind: type, entry: str) -> tuple[FunctionType, ...]:
+    """The method and the functions of its own module that it can call, directly or through them."""
+    found: dict[FunctionType, None] = {}
+    method = _unwrap(getattr(kind, entry, None))
+    pending = [] if method is None else [(method, _FOLLOW_DEPTH)]
+    while pending:
+        function, depth = pending.pop()
+        if function in found:
             continue
-        if inner.__module__ == function.__module__:
-            yield from _reach(inner, kind, depth - 1)
+        found[function] = None
+        if depth == 0:
+            continue
+        for name in set(_names(function.__code__)) - CALLS:
+            other = _unwrap(function.__globals__.get(name) or getattr(kind, name, None))
+            if other is not None and other.__module__ == function.__module__:
+                pending.append((other, depth - 1))
+    return tuple(found)
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
+    for part in _parts(code):
+        yield from part.co_names
+
+
+def _parts(code: CodeType) -> Iterator[CodeType]:
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from _parts(constant)
 
 
 def _unwrap(method: object) -> FunctionType | None:
@@ -131,10 +153,38 @@ def _unwrap(method: object) -> FunctionType | None:
     return method if isinstance(method, FunctionType) else None
 
 
-def _seam(kind: type, entry: str) -> ModuleType | None:
-    """The module whose names the method's code reads, if a stand-in can serve it."""
-    function = _unwrap(getattr(kind, entry))
-    if function is None:
-        return None
-    module = sys.modules.get(function.__module__)
-    return module if module is not None and has_seam(module) else None
+def _seams(kind: type, entry: str) -> tuple[tuple[ModuleType, str], ...] | None:
+    """The names by which the attention calls start, if stand-ins can serve every one."""
+    seams: dict[tuple[ModuleType, str], None] = {}
+    for function in _reached(kind, entry):
+        module = sys.modules.get(function.__module__)
+        for chain in _attention_chains(function.__code__):
+            if module is None or not reaches(module, chain):
+                return None
+            seams[module, chain[0]] = None
+    return tuple(seams) or None
+
+
+@cache
+def _attention_chains(code: CodeType) -> frozenset[tuple[str, ...]]:
+    """How the code names attention functions: ("F", "scaled_dot_product_attention") and the like.
+
+    The chain starts at a global name. One that starts elsewhere, as at an argument, is ().
+    """
+    chains: set[tuple[str, ...]] = set()
+    for part in _parts(code):
+        chain: tuple[str, ...] = ()
+        for instruction in dis.get_instructions(part):
+            name = instruction.argval
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                chain = (name,)
+            elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                chain = (*chain, name) if chain else ()
+            elif instruction.opname in ("CACHE", "PUSH_NULL", "EXTENDED_ARG"):
+                continue
+            else:
+                chain = ()
+                continue
+            if name in CALLS:
+                chains.add(chain)
+    return frozenset(chains)

@@ -1,4 +1,4 @@
-"""Module-local stand-ins for `dispatch_attention_fn` and `F` in diffusers' model modules.
+"""Module-local stand-ins for `dispatch_attention_fn`, `F` and `nn` in diffusers' model modules.
 
 A stand-in is put into the one module whose code calls it; torch and diffusers' dispatcher stay as
 they are. Without a current site it passes through, so models that are not attached, and code
@@ -20,48 +20,53 @@ from polyattn.integrations.identity import CURRENT
 from polyattn.layers import LocalAttention
 
 _lock = threading.Lock()
-_installed: dict[str, tuple[int, Callable[[], None]]] = {}  # module name -> (uses, restore)
+# (module name, name in it) -> (uses, the module's own value)
+_installed: dict[tuple[str, str], tuple[int, Any]] = {}
 
 
-def has_seam(module: ModuleType) -> bool:
-    """Whether the module calls attention through a name that a stand-in can take."""
-    return _functional(module) or callable(getattr(module, "dispatch_attention_fn", None))
+def reaches(module: ModuleType, chain: tuple[str, ...]) -> bool:
+    """Whether a stand-in can take the name by which the module's code reaches attention.
 
-
-def install(module: ModuleType) -> Callable[[], None]:
-    """Put the stand-ins into a module, once however many pipelines use it.
-
-    Returns what takes this use back; the last one restores the module's own names.
+    `chain` is what the code reads: a global name, then attributes.
     """
-    with _lock:
-        uses, restore = _installed.get(module.__name__, (0, None))
-        _installed[module.__name__] = (uses + 1, restore or _replace_names(module))
-    return lambda: _release(module.__name__)
+    if not chain or chain[0] not in vars(module):
+        return False
+    value = vars(module)[chain[0]]
+    if chain == ("dispatch_attention_fn",):
+        return callable(value)
+    return any(chain[1:] == attributes for attributes, was, now in _PLACES if value in (was, now))
 
 
-def _release(name: str) -> None:
+def install(module: ModuleType, name: str) -> Callable[[], None]:
+    """Put the stand-in for one of a module's names there, once however many pipelines use it.
+
+    Returns what takes this use back; the last one restores the module's own value.
+    """
+    place = (module.__name__, name)
     with _lock:
-        uses, restore = _installed.pop(name)
-        if uses > 1:
-            _installed[name] = (uses - 1, restore)
+        if place in _installed:
+            uses, original = _installed[place]
         else:
-            restore()
+            uses, original = 0, vars(module)[name]
+            vars(module)[name] = _standin(name, original)
+        _installed[place] = (uses + 1, original)
+    return lambda: _release(module, name)
 
 
-def _replace_names(module: ModuleType) -> Callable[[], None]:
-    names = vars(module)
-    originals: dict[str, Any] = {}
-    if callable(names.get("dispatch_attention_fn")):
-        originals["dispatch_attention_fn"] = names["dispatch_attention_fn"]
-        names["dispatch_attention_fn"] = _dispatch_standin(names["dispatch_attention_fn"])
-    if _functional(module):
-        originals["F"] = names["F"]
-        names["F"] = _FUNCTIONAL
-    return lambda: names.update(originals)
+def _release(module: ModuleType, name: str) -> None:
+    place = (module.__name__, name)
+    with _lock:
+        uses, original = _installed.pop(place)
+        if uses > 1:
+            _installed[place] = (uses - 1, original)
+        else:
+            vars(module)[name] = original
 
 
-def _functional(module: ModuleType) -> bool:
-    return vars(module).get("F") in (torch.nn.functional, _FUNCTIONAL)
+def _standin(name: str, original: Any) -> Any:
+    if name == "dispatch_attention_fn":
+        return _dispatch_standin(original)
+    return next(now for _, was, now in _PLACES if was is original)
 
 
 def _dispatch_standin(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -158,12 +163,19 @@ def _refuse(
     raise UnsupportedCall(f"{layer.site} asks for {what}. detach() the pipeline to run it without.")
 
 
-def _functional_standin() -> ModuleType:
+def _copy(module: ModuleType, **changes: Any) -> ModuleType:
     # A copy of the namespace rather than __getattr__: every other function costs nothing more.
-    standin = ModuleType("torch.nn.functional", torch.nn.functional.__doc__)
-    vars(standin).update(vars(torch.nn.functional))
-    vars(standin)["scaled_dot_product_attention"] = _scaled_dot_product_attention
+    standin = ModuleType(module.__name__, module.__doc__)
+    vars(standin).update({**vars(module), **changes})
     return standin
 
 
-_FUNCTIONAL = _functional_standin()
+_FUNCTIONAL = _copy(torch.nn.functional, scaled_dot_product_attention=_scaled_dot_product_attention)
+_ATTEND = "scaled_dot_product_attention"
+# What module-level names may hold: the attributes that lead from there to torch's attention, the
+# value, its stand-in. hunyuanvideo15's VAE says nn.functional.scaled_dot_product_attention.
+_PLACES: tuple[tuple[tuple[str, ...], Any, Any], ...] = (
+    ((_ATTEND,), torch.nn.functional, _FUNCTIONAL),
+    (("functional", _ATTEND), torch.nn, _copy(torch.nn, functional=_FUNCTIONAL)),
+    ((), torch.nn.functional.scaled_dot_product_attention, _scaled_dot_product_attention),
+)

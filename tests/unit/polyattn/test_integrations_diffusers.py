@@ -243,7 +243,7 @@ class _Bypassing:
     """A user's processor that attends behind every seam."""
 
     def __call__(self, attn: Any, hidden_states: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        attend = functional.scaled_dot_product_attention
+        attend = torch.nn.functional.scaled_dot_product_attention
         query = attn.to_q(hidden_states).unflatten(2, (attn.heads, -1)).transpose(1, 2)
         return attn.to_out[0](attend(query, query, query).transpose(1, 2).flatten(2))
 
