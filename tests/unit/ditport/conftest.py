@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tests.unit.ditport.model_folders import write_model
+# Small tensors on a shared machine: a second thread only waits for its turn.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
 def model_folder(tmp_path: Path) -> Path:
     """A complete WanPipeline folder as far as anything torch-free looks at it."""
+    from tests.unit.ditport.model_folders import write_model
+
     return write_model(tmp_path / "wan")
 
 

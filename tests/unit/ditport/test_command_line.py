@@ -19,7 +19,33 @@ def test_no_words_mean_defaults() -> None:
 
 def test_every_settings_class_contributes_its_options() -> None:
     settings = parse(
-        ["--prompt", "p", "--size", "64x32", "--seed", "7", "--model-path", "m", "--lora-path", "a", "b", "--lora-scale", "0.5", "--dtype", "bf16", "--vae-cpu-offload", "--enable-torch-compile", "--attention-backend", "fa", "--output-path", "o.mp4", "--num-gpus", "1", "--device", "cpu"]
+        [
+            "--prompt",
+            "p",
+            "--size",
+            "64x32",
+            "--seed",
+            "7",
+            "--model-path",
+            "m",
+            "--lora-path",
+            "a",
+            "b",
+            "--lora-scale",
+            "0.5",
+            "--dtype",
+            "bf16",
+            "--vae-cpu-offload",
+            "--enable-torch-compile",
+            "--attention-backend",
+            "fa",
+            "--output-path",
+            "o.mp4",
+            "--num-gpus",
+            "1",
+            "--device",
+            "cpu",
+        ]
     )
     assert (settings.sampling.prompt, settings.sampling.size) == ("p", (64, 32))
     assert settings.lora.lora_path == ("a", "b")

@@ -239,5 +239,5 @@ def test_a_bad_line_is_found_before_anything_runs(tmp_path: Path) -> None:
         resolve(SamplingSettings(prompt="p", num_frames=frames), described)[0]
         for frames in (13, 12)
     )
-    with pytest.raises(SizeRefused, match="^f, line 2: m cannot make 12 frames"):
+    with pytest.raises(SizeRefused, match=r"^f, line 2: m cannot make 12 frames"):
         first_problem([("f, line 1", good), ("f, line 2", bad)], described)
