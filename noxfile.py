@@ -8,6 +8,7 @@ what a session does stands in images/, tests/ or training/.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ nox.options.default_venv_backend = "virtualenv"
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 VARIANTS = tomllib.loads((ROOT / "images" / "platforms.toml").read_text("utf-8"))["variants"]
+DEVELOPED = ROOT / ".nox" / "developed"
 SHELL = [".ci/run", "images/stages/packages.sh"]
 
 
@@ -37,14 +39,29 @@ def groups(*names: str) -> list[str]:
     return nox.project.dependency_groups(PROJECT, *names)
 
 
-def install(session: nox.Session, *names: str) -> None:
-    """Install ditport as it lies here, with some dependency groups."""
+def developed(session: nox.Session) -> Callable[..., None]:
+    """Python in the one environment that holds torch, current with pyproject.toml.
+
+    It takes more than a gigabyte and a minute, so the sessions that need it share it.
+    """
+
+    def python(*arguments: str) -> None:
+        session.run(str(DEVELOPED / "bin" / "python"), *arguments, external=True)
+
+    torch = VARIANTS["cpu"]["torch"]
+    stamp = DEVELOPED / "installed.json"
+    wanted = json.dumps([PROJECT["project"], PROJECT["dependency-groups"], torch])
+    if stamp.is_file() and stamp.read_text("utf-8") == wanted:
+        return python
+    pip = ("-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+    session.run(sys.executable, "-m", "venv", str(DEVELOPED), external=True)
     if sys.platform == "linux":
         # PyPI's torch for Linux is a CUDA build of several GB. The processor build comes first,
         # from PyTorch's index or from wherever this machine's pip configuration says.
-        torch = VARIANTS["cpu"]["torch"]
-        session.install(f"torch=={torch['version']}", "--extra-index-url", torch["index"])
-    session.install("--editable", ".", *groups(*names))
+        python(*pip, f"torch=={torch['version']}", "--extra-index-url", torch["index"])
+    python(*pip, "--editable", ".", *groups("dev"))
+    stamp.write_text(wanted, "utf-8")
+    return python
 
 
 @nox.session(tags=["check"])
@@ -57,41 +74,42 @@ def lint(session: nox.Session) -> None:
     session.run("shellcheck", *SHELL)
 
 
-@nox.session(tags=["check"])
+@nox.session(venv_backend="none", tags=["check"])
 def types(session: nox.Session) -> None:
     """Check types by mypy in strict mode."""
-    install(session, "types")
-    session.run("mypy", *session.posargs)
+    python = developed(session)
+    python("-m", "mypy", *session.posargs)
 
 
-@nox.session(tags=["check"])
+@nox.session(venv_backend="none", tags=["check"])
 def tests(session: nox.Session) -> None:
     """Run the tests that need no container engine; arguments go to pytest."""
-    install(session, "test", "images")
-    session.run("pytest", *session.posargs)
-    session.run("python", "docs/generate.py", "--check")
+    python = developed(session)
+    python("-m", "pytest", *session.posargs)
+    python("docs/generate.py", "--check")
 
 
-@nox.session(default=False)
+@nox.session(venv_backend="none", default=False)
 def nightly(session: nox.Session) -> None:
     """Run every test that needs no container engine, the slow ones included."""
-    install(session, "test", "images")
-    session.run("pytest", "--run-slow", "tests/unit", "tests/matrix", "tests/e2e", *session.posargs)
+    python = developed(session)
+    suites = ("tests/unit", "tests/matrix", "tests/e2e")
+    python("-m", "pytest", "--run-slow", *suites, *session.posargs)
 
 
-@nox.session(default=False)
+@nox.session(venv_backend="none", default=False)
 def generate(session: nox.Session) -> None:
     """Write the generated files anew: compose.yaml and the generated documentation."""
-    install(session, "images")
-    session.run("python", "-m", "images", "compose", *session.posargs)
-    session.run("python", "docs/generate.py", *session.posargs)
+    python = developed(session)
+    python("-m", "images", "compose", *session.posargs)
+    python("docs/generate.py", *session.posargs)
 
 
-@nox.session(default=False)
+@nox.session(venv_backend="none", default=False)
 def docs(session: nox.Session) -> None:
     """Build the documentation into site/."""
-    install(session, "docs")
-    session.run("sphinx-build", "-W", "-b", "html", "docs", "site", *session.posargs)
+    python = developed(session)
+    python("-m", "sphinx", "-W", "-b", "html", "docs", "site", *session.posargs)
 
 
 @nox.session(default=False)
@@ -101,11 +119,11 @@ def lock(session: nox.Session) -> None:
     session.run("python", "-m", "images", "lock")
 
 
-@nox.session(name="train-demo", default=False)
+@nox.session(name="train-demo", venv_backend="none", default=False)
 def train_demo(session: nox.Session) -> None:
     """Train the embedded demo model, continuing where a former run stopped."""
-    install(session, "test")
-    session.run("python", "-m", "training", *session.posargs)
+    python = developed(session)
+    python("-m", "training", *session.posargs)
 
 
 def image_session(verb: str, variant: str, purpose: str) -> Callable[[nox.Session], None]:
