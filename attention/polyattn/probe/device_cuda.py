@@ -27,8 +27,8 @@ def devices(host: Host, library: Any = None) -> Found:
         # A process sees one slice, whose identifier does not name its GPU; slices of one machine
         # are of one architecture, and only CUDA knows how much memory this one has.
         whole = found[0]
-        shown = (DeviceFacts(0, f"{whole.name} (MIG slice)", whole.architecture),)
-        return Found(shown, driver, (*notes, f"CUDA_VISIBLE_DEVICES={value} is a MIG slice"))
+        piece = DeviceFacts(0, f"{whole.name} (MIG slice)", whole.architecture)
+        return Found((piece,), driver, (*notes, f"CUDA_VISIBLE_DEVICES={value} is a MIG slice"))
     shown, hidden = visible(found, "CUDA_VISIBLE_DEVICES", value, ids)
     return Found(shown, driver, (*notes, *hidden, *_order_note(shown, host)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Final
@@ -36,24 +37,29 @@ def torch_facts(host: Host) -> TorchFacts | None:
     found = _find("torch", host)
     if found is None:
         return None
-    version = found.version
-    text = _text(found, "torch/version.py")
+    text = _text(found.files, "torch/version.py")
     if text is not None:
-        return TorchFacts(version, _assigned(text, "cuda"), _assigned(text, "hip"))
-    local = version.partition("+")[2]
+        return TorchFacts(found.version, _assigned(text, "cuda"), _assigned(text, "hip"))
+    local = found.version.partition("+")[2]
     cuda, rocm = re.fullmatch(r"cu(\d+)(\d)", local), re.fullmatch(r"rocm([\d.]+)", local)
     return TorchFacts(
-        version,
+        found.version,
         f"{cuda.group(1)}.{cuda.group(2)}" if cuda else None,
         rocm.group(1) if rocm else None,
     )
+
+
+@dataclass(frozen=True)
+class _Installed:
+    version: str
+    files: Distribution
 
 
 def _package(name: str, host: Host) -> PackageFacts:
     found = _find(name, host)
     other, path, described = NAMESAKES.get(name, (name, "", ""))
     namesake = _find(other, host) if other != name else None
-    if namesake is not None and not _holds(namesake, path):
+    if namesake is not None and not _holds(namesake.files, path):
         return PackageFacts(
             name,
             PackageState.FOREIGN,
@@ -68,11 +74,14 @@ def _package(name: str, host: Host) -> PackageFacts:
     return PackageFacts(name, PackageState.INSTALLED, installed.version)
 
 
-def _find(name: str, host: Host) -> Distribution | None:
+def _find(name: str, host: Host) -> _Installed | None:
     for found in Distribution.discover(name=name, path=list(host.python_path)):
-        # A folder without METADATA (a half-removed install) has no version.
-        if found.metadata["Version"]:
-            return found
+        # Read as a text: what `metadata` does for a folder without one (a half-removed install)
+        # differs between Python versions.
+        text = found.read_text("METADATA") or found.read_text("PKG-INFO") or ""
+        version = re.search(r"^Version:[ \t]*(\S+)", text, re.MULTILINE)
+        if version:
+            return _Installed(version.group(1), found)
     return None
 
 

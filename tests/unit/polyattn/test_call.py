@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyattn.call import Grid, Site
@@ -12,6 +12,7 @@ from tests.unit.polyattn.machines import CROSS, SELF, call
 SIDE = st.integers(1, 64)
 
 
+@settings(deadline=None)
 @given(SIDE, SIDE, SIDE, st.integers(0, 512), st.booleans())
 def test_a_grid_fits_its_own_length_only(
     frames: int, height: int, width: int, text: int, text_first: bool

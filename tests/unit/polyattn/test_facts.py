@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyattn.errors import InvalidFacts
@@ -57,6 +57,7 @@ FACTS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(FACTS)
 def test_json_round_trip(facts: PlatformFacts) -> None:
     again = PlatformFacts.from_json(facts.to_json())

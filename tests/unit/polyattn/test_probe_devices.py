@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyattn.facts import DeviceFacts
@@ -438,6 +438,7 @@ def test_cuda_notes_that_a_mixed_host_may_be_numbered_otherwise(tmp_path: Path) 
 # Visibility in general
 
 
+@settings(deadline=None)
 @given(st.integers(0, 5), st.text(alphabet="0123456789,-GPU ", max_size=12))
 def test_visible_devices_are_a_selection_in_order(count: int, value: str) -> None:
     devices = tuple(DeviceFacts(index, f"d{index}", "sm_90") for index in range(count))
