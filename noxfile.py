@@ -34,7 +34,7 @@ DEVELOPED = ROOT / ".nox" / "developed"
 SHELL = [".ci/run", "images/stages/packages.sh"]
 
 
-def groups(*names: str) -> list[str]:
+def groups(*names: str) -> tuple[str, ...]:
     """The requirements of dependency groups."""
     return nox.project.dependency_groups(PROJECT, *names)
 
@@ -123,7 +123,7 @@ def lock(session: nox.Session) -> None:
 def train_demo(session: nox.Session) -> None:
     """Train the embedded demo model, continuing where a former run stopped."""
     python = developed(session)
-    python("-m", "training", *session.posargs)
+    python("-m", "training", *(session.posargs or ["all"]))
 
 
 def image_session(verb: str, variant: str, purpose: str) -> Callable[[nox.Session], None]:
