@@ -42,6 +42,7 @@ class Site:
     path: str  # dotted module path within the component
     index: int  # position among the component's sites, in module order
     role: Role
+    layer: int | None = None  # position among the component's self and joint sites
 
     def __str__(self) -> str:
         return f"{self.component}.{self.path}" if self.path else self.component

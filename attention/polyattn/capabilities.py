@@ -8,7 +8,7 @@ run of ours has confirmed on hardware carries the evidence it rests on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -17,6 +17,15 @@ from typing import Final
 from polyattn.call import AttentionCall
 from polyattn.errors import UnknownName
 from polyattn.facts import PackageFacts, PlatformFacts
+from polyattn.sparse.options import (
+    SlidingTileOptions,
+    VideoSparseOptions,
+    VMoBAOptions,
+    check_sliding_tile,
+    check_video_sparse,
+    check_vmoba,
+    names,
+)
 from polyattn.vocabulary import (
     ENTRY_POINT_GROUP,
     Backend,
@@ -150,8 +159,12 @@ def _package_reason(package: PackageFacts) -> str | None:
 class Implementation:
     """One kernel that serves a backend.
 
-    `adapter` is "module:function", imported on first use; None means that this version has no
-    adapter, which is a reason like any other. `evidence` says what the row's claims rest on.
+    `adapter` is "module:function", imported on first use. `bind` is one too, for a kernel that
+    depends on more than its tensors: `bind(call, options, progress)` makes the attend function,
+    once per lookup. Neither means that this version has no adapter, which is a reason like any
+    other. `options` are the names that it reads from the attention config; `check_options` raises
+    InvalidOptions for values that it does not take, before a model loads. `evidence` says what
+    the row's claims rest on.
     """
 
     name: str
@@ -159,8 +172,10 @@ class Implementation:
     title: str
     needs: Needs
     adapter: str | None = None
+    bind: str | None = None
     fidelity: Fidelity = Fidelity.EXACT
     options: tuple[str, ...] = ()
+    check_options: Callable[[Mapping[str, object]], None] | None = None
     evidence: str = "not run on hardware"
 
     def unmet_by_machine(self, facts: PlatformFacts) -> str | None:
@@ -175,7 +190,7 @@ class Implementation:
 
     @property
     def _adapter_reason(self) -> str | None:
-        return None if self.adapter else "has no adapter in this version of polyattn"
+        return None if self.adapter or self.bind else "has no adapter in this version of polyattn"
 
     def _live_reason(self, facts: PlatformFacts) -> str | None:
         devices = [device.index for device in facts.devices]
@@ -196,6 +211,25 @@ _TO_COME: Final = "no adapter in this version"
 
 # Sources: facts/packaging.md section 1 (architectures read from the wheels), section 2 hazards;
 # facts/sglang-diffusion.md section 1.6; facts/sparse-attention.md section 1.
+
+
+def _one_head_dim(call: AttentionCall | None, _: PlatformFacts) -> str | None:
+    """values as wide as keys"""
+    if call is None or call.value_head_dim in (None, call.head_dim):
+        return None
+    return f"needs values of the keys' head_dim, {call.head_dim}, not {call.value_head_dim}"
+
+
+_SPARSE_NEEDS: Final = Needs(
+    masks=_UNMASKED,
+    roles=(Role.SELF, Role.JOINT),
+    causal=False,
+    grouped_heads=False,
+    lse=False,
+    grid=True,
+    rules=(_one_head_dim,),
+)
+
 BUILTIN: Final[tuple[Implementation, ...]] = (
     Implementation(
         name="fa4",
@@ -319,44 +353,35 @@ BUILTIN: Final[tuple[Implementation, ...]] = (
     Implementation(
         name="sta",
         backend=Backend.SLIDING_TILE_ATTN,
-        title="Sliding tile attention",
+        title="Sliding tile attention, in torch operations",
+        bind="polyattn.backends.sliding_tile:bind",
         fidelity=Fidelity.SPARSE,
-        evidence=_TO_COME,
-        options=("mask_strategy_file_path", "sta_mode", "skip_time_steps", "tile_size"),
-        needs=Needs(masks=_UNMASKED, roles=(Role.SELF, Role.JOINT), causal=False, grid=True),
+        evidence="run on a CPU; not run on other hardware",
+        options=names(SlidingTileOptions),
+        check_options=check_sliding_tile,
+        needs=_SPARSE_NEEDS,
     ),
     Implementation(
         name="vsa",
         backend=Backend.VIDEO_SPARSE_ATTN,
-        title="Video sparse attention",
+        title="Video sparse attention, in torch operations",
+        bind="polyattn.backends.video_sparse:bind",
         fidelity=Fidelity.SPARSE,
-        evidence=_TO_COME,
-        options=("sparsity",),
-        needs=Needs(masks=_UNMASKED, roles=(Role.SELF, Role.JOINT), causal=False, grid=True),
+        evidence="run on a CPU; not run on other hardware",
+        options=names(VideoSparseOptions),
+        check_options=check_video_sparse,
+        needs=_SPARSE_NEEDS,
     ),
     Implementation(
         name="vmoba",
         backend=Backend.VMOBA_ATTN,
-        title="VMoBA: mixture of block attention for video",
+        title="VMoBA: mixture of block attention for video, in torch operations",
+        bind="polyattn.backends.vmoba:bind",
         fidelity=Fidelity.SPARSE,
-        evidence=_TO_COME,
-        options=(
-            "temporal_chunk_size",
-            "temporal_topk",
-            "spatial_chunk_size",
-            "spatial_topk",
-            "st_chunk_size",
-            "st_topk",
-            "moba_select_mode",
-            "moba_threshold",
-            "moba_threshold_type",
-            "first_full_layer",
-            "first_full_step",
-            "temporal_layer",
-            "spatial_layer",
-            "st_layer",
-        ),
-        needs=Needs(masks=_UNMASKED, roles=(Role.SELF, Role.JOINT), causal=False, grid=True),
+        evidence="run on a CPU; not run on other hardware",
+        options=names(VMoBAOptions),
+        check_options=check_vmoba,
+        needs=_SPARSE_NEEDS,
     ),
 )
 

@@ -25,8 +25,9 @@ from polyattn.executions import Tally
 from polyattn.facts import PlatformFacts
 from polyattn.masks import MEMORY
 from polyattn.preferences import NO_PREFERENCES, AttentionPreferences
+from polyattn.progress import Progress
 from polyattn.selector import Selection, select
-from polyattn.vocabulary import DType, MaskKind, PlatformName
+from polyattn.vocabulary import DType, MaskKind, PlatformName, Role
 
 log = logging.getLogger("polyattn")
 
@@ -69,6 +70,7 @@ class Context:
     preferences: AttentionPreferences = NO_PREFERENCES
     tallies: list[Tally] = field(default_factory=list)
     warned: set[tuple[str, str, str | None]] = field(default_factory=set)
+    progress: Progress = field(default_factory=Progress)
 
     def note(self, call: AttentionCall, selection: Selection) -> None:
         """Warn of a substitution, once per component, request and reason."""
@@ -172,7 +174,7 @@ class LocalAttention:
             softmax_scale=softmax_scale,
             device=query.device.index or 0,
             site=self.site,
-            grid=self.grid.grid(grid, query.shape[1]),
+            grid=self.grid.grid(grid, query.shape[1]) or self._misfit(grid),
         )
         if key.shape[2] == 0 or query.shape[2] % key.shape[2]:
             raise UnsupportedCall(
@@ -182,12 +184,34 @@ class LocalAttention:
         facts = facts_of_device(self.context.facts, query.device)
         selection = select(call, facts, self.context.preferences, forced)
         self.context.note(call, selection)
-        tally = Tally(selection, call, adapter(selection.implementation))
+        tally = Tally(selection, call, self._attend(selection, call))
         # Two threads may resolve the same lookup at once; both keep the first tally.
         kept = self._tallies.setdefault(lookup, tally)
         if kept is tally:
             self.context.tallies.append(tally)
         return kept
+
+    def _attend(self, selection: Selection, call: AttentionCall) -> Callable[..., Tensor]:
+        attend = bound(selection.implementation, call, self.context)
+        return adapter(selection.implementation) if attend is None else attend
+
+    def _misfit(self, key: GridKey) -> Grid | None:
+        """The grid that does not fit, so that a reason can name it beside the sequence."""
+        if not key or self.grid.pyramid or self.site is None or self.site.role is Role.CROSS:
+            return None
+        frames, height, width, text, text_first = key
+        return Grid(frames, height, width, text, bool(text_first))
+
+
+def bound(
+    implementation: str, call: AttentionCall, context: Context
+) -> Callable[..., Tensor] | None:
+    """The attend function that an implementation makes for one call, if it makes any."""
+    reference = capabilities.row(implementation).bind
+    if reference is None:
+        return None
+    made = _load(reference)(call, dict(context.preferences.options), context.progress)
+    return cast("Callable[..., Tensor]", made)
 
 
 def facts_of_device(facts: PlatformFacts, device: torch.device) -> PlatformFacts:
@@ -208,8 +232,13 @@ def adapter(implementation: str) -> Callable[..., Tensor]:
     reference = capabilities.row(implementation).adapter
     if reference is None:
         raise UnsupportedCall(f"{implementation} has no adapter in this version of polyattn.")
+    return cast("Callable[..., Tensor]", _load(reference))
+
+
+def _load(reference: str) -> Any:
+    """What "module:name" means, its module imported on first use."""
     module, _, name = reference.partition(":")
-    return cast("Callable[..., Tensor]", getattr(import_module(module), name))
+    return getattr(import_module(module), name)
 
 
 def _dtype_name(dtype: torch.dtype) -> DType:

@@ -12,6 +12,7 @@ from typing import Final
 
 from polyattn.capabilities import backend_names, rows
 from polyattn.errors import InvalidOptions, UnknownName
+from polyattn.sparse.mask_strategy import is_mask_strategy
 from polyattn.vocabulary import ALIASES, OnSubstitution, Role
 
 # Read in this order; the first that is set wins. The second is sglang-diffusion's.
@@ -120,14 +121,20 @@ def parse_options(text: str) -> tuple[tuple[str, OptionValue], ...]:
     """A path (.json, .yaml, .yml), a JSON object, or `k=v,k2=v2`, as sorted option pairs.
 
     The forms are sglang-diffusion's `--attention-backend-config`; unlike there, a path with
-    another suffix and a file that is not there are errors.
+    another suffix and a file that is not there are errors. The path of an upstream mask strategy
+    stands for `mask_strategy_file_path`.
     """
     stripped = text.strip()
     if stripped.startswith("{"):
         return _freeze(_load_json(stripped, "the attention config"))
     path = Path(stripped)
-    if path.suffix in (".json", ".yaml", ".yml"):
-        return _freeze(_load_file(path))
+    # `mask_strategy_file_path=strategy.json` ends like a path and is none.
+    if path.suffix in (".json", ".yaml", ".yml") and ("=" not in stripped or path.exists()):
+        loaded = _load_file(path)
+        if is_mask_strategy(loaded):
+            # sglang's older form: the variable names the mask strategy itself.
+            return (("mask_strategy_file_path", str(path)),)
+        return _freeze(loaded)
     # Path.exists() raises where the text is too long to be a file's name; this does not.
     if os.path.exists(path):  # noqa: PTH110
         raise InvalidOptions(
@@ -234,5 +241,4 @@ def _frozen(key: str, value: object) -> OptionValue:
         return tuple(_frozen(key, item) for item in value)
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    # An upstream mask strategy is one flat mapping; it is read as a file by its own backend.
     raise InvalidOptions(f"The attention option {key!r} has a value of {type(value).__name__}.")

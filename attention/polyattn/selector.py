@@ -147,6 +147,10 @@ def usable(facts: PlatformFacts) -> dict[str, str | None]:
 
 
 def _check_options(preferences: AttentionPreferences) -> None:
+    for _, request in preferences.requests:
+        for row in _candidates(request):
+            if row.check_options is not None:
+                row.check_options(dict(preferences.options))
     # Options from the environment may be meant for another run; those given by flag may not.
     if preferences.options_source != "--attention-backend-config":
         return

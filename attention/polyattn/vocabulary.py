@@ -103,6 +103,9 @@ ALIASES: Final[dict[str, tuple[str, str | None]]] = {
     "flash_attn": (Backend.FA.value, None),
     "sdpa": (Backend.TORCH_SDPA.value, None),
     "sage3": (Backend.SAGE_ATTN_3.value, None),
+    "sta": (Backend.SLIDING_TILE_ATTN.value, None),
+    "vmoba": (Backend.VMOBA_ATTN.value, None),
+    "vsa": (Backend.VIDEO_SPARSE_ATTN.value, None),
 }
 
 ENTRY_POINT_GROUP: Final = "polyattn.implementations"

@@ -157,7 +157,7 @@ def _architectures(row: Implementation, platform: Any) -> str:
     listed = [name for name in row.needs.architectures if name.startswith(prefix)]
     if not row.needs.architectures:
         listed = ["any"]
-    return ", ".join(listed) if row.adapter else f"({', '.join(listed)})"
+    return ", ".join(listed) if row.adapter or row.bind else f"({', '.join(listed)})"
 
 
 def _head_dims(row: Implementation) -> str:

@@ -20,7 +20,10 @@ TORCH_FREE: Final = (
     "polyattn.platforms",
     "polyattn.preferences",
     "polyattn.probe.*",
+    "polyattn.progress",
     "polyattn.selector",
+    "polyattn.sparse.mask_strategy",
+    "polyattn.sparse.options",
     "polyattn.vocabulary",
     "ditport.*",
 )
