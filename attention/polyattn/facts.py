@@ -7,7 +7,6 @@ replayed on any other from a file (`ditport backends --facts FILE`). Nothing her
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -102,6 +101,8 @@ class PlatformFacts:
     @property
     def fingerprint(self) -> str:
         """A short digest that changes whenever any fact does."""
+        import hashlib  # brings OpenSSL in, which nothing else here needs at a start
+
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
 
     def for_device(self, index: int) -> PlatformFacts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,6 +52,8 @@ class Host:
 
     def tool(self, *argv: str) -> ToolOutput:
         """Run a tool found on the environment's PATH, with a time limit."""
+        import subprocess  # most machines need no tool
+
         program = which(argv[0], path=self.environ.get("PATH", os.defpath))
         if program is None:
             return ToolOutput(None, f"{argv[0]} is not on the PATH")
