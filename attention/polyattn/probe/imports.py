@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from polyattn.facts import DeviceFacts, PackageFacts, PlatformFacts, TorchFacts
@@ -14,7 +13,6 @@ from polyattn.probe.host import Host
 from polyattn.vocabulary import PackageState, PlatformName, ProbeLevel
 
 SECONDS: Final = 120.0  # torch from a cold disk takes most of a minute
-_AT_ONCE: Final = 4
 
 # distribution -> the module that its implementation needs. The top-level name is not enough:
 # `flash_attn` may be FlashAttention 2 without `cute`, `aiter` may be the asyncio helper, and
@@ -90,8 +88,8 @@ def check(
         detail = f"import {module(package.name)}: {outcome.failure}"
         return dataclasses.replace(package, state=PackageState.BROKEN, detail=detail)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return tuple(pool.map(checked, packages))
+    # One after the other: a thread that waits for its child would not see Ctrl-C.
+    return tuple(checked(package) for package in packages)
 
 
 def module(distribution: str) -> str:

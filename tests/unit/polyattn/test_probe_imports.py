@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -110,6 +113,34 @@ while True:
     state = Path(f"/proc/{written.read_text()}/stat")
     # Gone, or dead and not yet collected by whoever inherited it.
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+INTERRUPTED = """
+import sys
+from polyattn.probe import Host
+from polyattn.probe.child import run
+body = '''
+import os, pathlib, time
+pathlib.Path(arguments[0]).write_text(str(os.getpid()))
+time.sleep(600)
+'''
+run(body, sys.argv[1], host=Host(), seconds=600.0)
+"""
+
+
+def test_ctrl_c_ends_the_child_too(tmp_path: Path) -> None:
+    written = tmp_path / "child"
+    probing = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, str(written)], stderr=subprocess.PIPE, text=True
+    )
+    while not (written.exists() and written.read_text()):
+        assert probing.poll() is None
+        time.sleep(0.01)
+    probing.send_signal(signal.SIGINT)
+    _, said = probing.communicate(timeout=120)
+    assert said.splitlines()[-1] == "KeyboardInterrupt"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(written.read_text()), 0)
 
 
 def test_only_installed_packages_are_imported(tmp_path: Path) -> None:
