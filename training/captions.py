@@ -85,8 +85,12 @@ def parse_caption(text: str) -> Scene:
 def vocabulary() -> list[str]:
     """Every word and mark that a caption can hold, sorted."""
     text: list[str] = ["a an the that is ,", "background image video of"]
-    text += [w for table in (SHAPE_WORDS, COLOUR_WORDS, BACKGROUND_WORDS) for ws in table.values()
-             for w in ws]
+    text += [
+        w
+        for table in (SHAPE_WORDS, COLOUR_WORDS, BACKGROUND_WORDS)
+        for ws in table.values()
+        for w in ws
+    ]
     text += [p for phrases in MOTION_PHRASES.values() for p in phrases]
     text += [p.format("") for p in BACKGROUND_PHRASES]
     return sorted(set(re.findall(r"\w+|,", " ".join(text))))
@@ -102,4 +106,5 @@ def _sentence(parts: list[str]) -> str:
     return text.replace(" ,", ",").strip(", ")
 
 
-assert set(MOTION_PHRASES) == set(MOTIONS) and set(SHAPE_WORDS) == set(SHAPES)
+assert set(MOTION_PHRASES) == set(MOTIONS)
+assert set(SHAPE_WORDS) == set(SHAPES)

@@ -73,10 +73,14 @@ def read(frames: np.ndarray) -> Reading:
 
 def _background(pixels: np.ndarray) -> str | None:
     border = np.concatenate(
-        [pixels[:, :2].reshape(-1, 3), pixels[:, -2:].reshape(-1, 3),
-         pixels[:, :, :2].reshape(-1, 3), pixels[:, :, -2:].reshape(-1, 3)]
+        [
+            pixels[:, :2].reshape(-1, 3),
+            pixels[:, -2:].reshape(-1, 3),
+            pixels[:, :, :2].reshape(-1, 3),
+            pixels[:, :, -2:].reshape(-1, 3),
+        ]
     )
-    # In each frame apart: a background that flickers has no colour.
+    # Over all frames at once: a background that flickers has no colour.
     middle = np.median(border, axis=0)
     deviation = np.sqrt(((border - middle) ** 2).mean(axis=0)).max()
     if deviation > MAX_BORDER_DEVIATION:
@@ -113,9 +117,12 @@ def _shape(mask: np.ndarray) -> tuple[str | None, float, np.ndarray, np.ndarray]
         radius = np.sqrt(area / unit_area) / side
         radii[i] = radius
         centre = centroid - offset * radius[:, None]
-        drawn = draw([i], *(torch.from_numpy(a.astype(np.float32))[None]
-                            for a in (centre[:, 0], centre[:, 1], radius)),
-                     height, width)[0].numpy() > 0.5
+        drawn = (
+            draw([i], _row(centre[:, 0]), _row(centre[:, 1]), _row(radius), height, width)[
+                0
+            ].numpy()
+            > 0.5
+        )
         both = (drawn & mask).sum(axis=(1, 2))
         overlaps[i] = both / np.maximum((drawn | mask).sum(axis=(1, 2)), 1)
     best = int(overlaps.mean(axis=1).argmax())
@@ -123,6 +130,10 @@ def _shape(mask: np.ndarray) -> tuple[str | None, float, np.ndarray, np.ndarray]
     votes = (overlaps.argmax(axis=0) == best).mean()
     name = SHAPES[best] if overlap >= MIN_OVERLAP and votes > 0.5 else None
     return name, overlap, centroid, radii[best]
+
+
+def _row(values: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(values.astype(np.float32))[None]
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ def save(state: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     torch.save(state, temporary)
-    os.replace(temporary, path)
+    temporary.replace(path)
 
 
 def load(path: Path) -> dict[str, Any] | None:

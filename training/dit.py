@@ -38,13 +38,13 @@ class BatchKind:
 
 @dataclass(frozen=True)
 class DitSettings:
-    """Everything is a share of the time budget, so that a slower machine trains less, not longer."""
+    """Shares are of the time budget: a slower machine trains less, not longer."""
 
-    seconds: float = 85 * 60
+    seconds: float = 77 * 60
     learning_rate: float = 2e-3
     warm_up_steps: int = 60
     cooling_from: float = 0.55
-    mix_ramp: tuple[float, float] = (0.10, 0.50)
+    mix_ramp: tuple[float, float] = (0.28, 0.60)
     pad_ramp: tuple[float, float] = (0.12, 0.34)
     ema: float = 0.997
     caption_dropout: float = 0.10
@@ -66,6 +66,7 @@ class TextedTransformer(nn.Module):
         super().__init__()
         self.transformer = build_transformer()
         self.text_encoder = build_text_encoder()
+        self.bias: Tensor
         self.register_buffer("bias", pad_bias(0.0), persistent=False)
         self.transformer.set_attn_processor(TrainingAttention(self.bias))
 
@@ -95,11 +96,12 @@ class BatchSource:
         scenes = [random_scene(rng, self.combinations) for _ in range(kind.batch)]
         if kind.frames == 1:
             scenes = [_plainer(s, rng) for s in scenes]
-        captions = [
-            "" if rng.random() < self.caption_dropout else caption(s, rng) for s in scenes
-        ]
+        captions = ["" if rng.random() < self.caption_dropout else caption(s, rng) for s in scenes]
         tokens = self.tokenizer(
-            captions, padding="max_length", max_length=TEXT_LENGTH, truncation=True,
+            captions,
+            padding="max_length",
+            max_length=TEXT_LENGTH,
+            truncation=True,
             return_tensors="pt",
         ).input_ids
         placement = Placement.jittered(kind.batch, generator)
@@ -118,8 +120,9 @@ def noise_levels(batch: int, shift: float, generator: torch.Generator) -> Tensor
     """(batch,) in (0, 1): 60 % logit-normal, 40 % uniform, then shifted towards noise."""
     normal = torch.sigmoid(torch.randn(batch, generator=generator) * 1.2)
     # Stratified, so that a small batch still sees all levels.
-    uniform = (torch.randperm(batch, generator=generator) + torch.rand(
-        batch, generator=generator)) / batch
+    uniform = (
+        torch.randperm(batch, generator=generator) + torch.rand(batch, generator=generator)
+    ) / batch
     u = torch.where(torch.rand(batch, generator=generator) < 0.6, normal, uniform)
     return shift * u / (1 + (shift - 1) * u)
 
@@ -141,8 +144,11 @@ def train(folder: Path, settings: DitSettings) -> None:
     torch.manual_seed(0)
     model = TextedTransformer()
     average = {k: v.clone() for k, v in model.state_dict().items()}
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and ".blocks." in n
-                and "scale_shift" not in n]
+    matrices = [
+        p
+        for n, p in model.named_parameters()
+        if p.ndim == 2 and ".blocks." in n and "scale_shift" not in n
+    ]
     chosen = {id(p) for p in matrices}
     vectors = [p for p in model.parameters() if id(p) not in chosen and p.requires_grad]
     muon = Muon(matrices, settings.learning_rate)
@@ -166,8 +172,9 @@ def train(folder: Path, settings: DitSettings) -> None:
         progress = spent / settings.seconds
         mix = ramp(progress, settings.mix_ramp)
         kind = random.Random(-step).choices(
-            settings.kinds, [k.share_from + mix * (k.share_to - k.share_from)
-                             for k in settings.kinds])[0]
+            settings.kinds,
+            [k.share_from + mix * (k.share_to - k.share_from) for k in settings.kinds],
+        )[0]
         with torch.no_grad():
             model.bias.copy_(pad_bias(ramp(progress, settings.pad_ramp)))
         factor = learning_rate_factor(step, progress, settings)
@@ -200,11 +207,21 @@ def train(folder: Path, settings: DitSettings) -> None:
         last = now
         if step % 50 == 0:
             means = " ".join(f"{k}:{sum(v) / len(v):.4f}({len(v)})" for k, v in losses.items())
-            print(f"{time.strftime('%H:%M:%S')} step {step} {spent:.0f}s lr x{factor:.3f} {means}",
-                  flush=True)
+            print(
+                f"{time.strftime('%H:%M:%S')} step {step} {spent:.0f}s lr x{factor:.3f} {means}",
+                flush=True,
+            )
             losses = {}
         if spent - last_saved > settings.checkpoint_every or spent >= settings.seconds:
             last_saved = spent
-            checkpoints.save({"model": model.state_dict(), "average": average,
-                              "muon": muon.state_dict(), "adam": adam.state_dict(),
-                              "step": step, "spent": spent}, path)
+            checkpoints.save(
+                {
+                    "model": model.state_dict(),
+                    "average": average,
+                    "muon": muon.state_dict(),
+                    "adam": adam.state_dict(),
+                    "step": step,
+                    "spent": spent,
+                },
+                path,
+            )

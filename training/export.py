@@ -58,7 +58,7 @@ def build_pipeline(folder: Path) -> WanPipeline:
     if state is None:
         raise FileNotFoundError(f"{folder / 'dit.pt'}: run `python -m training dit` first")
     for name, module in (("transformer.", transformer), ("text_encoder.", text_encoder)):
-        part = {k[len(name):]: v for k, v in state["average"].items() if k.startswith(name)}
+        part = {k[len(name) :]: v for k, v in state["average"].items() if k.startswith(name)}
         module.load_state_dict(part)
     state = checkpoints.load(folder / "vae.pt")
     if state is None:
@@ -85,6 +85,9 @@ def export(folder: Path, model: Path) -> None:
     pipeline.save_pretrained(model)
     _name_the_tokenizer_class(model)
     write_generation_defaults(model)
+    for path in model.rglob("*"):
+        # safetensors writes files for their owner only; a container runs as somebody else.
+        path.chmod(0o755 if path.is_dir() else 0o644)
     size = sum(f.stat().st_size for f in model.rglob("*") if f.is_file())
     print(f"{model}: {size / 1e6:.2f} MB", flush=True)
 

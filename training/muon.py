@@ -16,7 +16,10 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, params: Iterable[nn.Parameter], lr: float, momentum: float = 0.95,
+        self,
+        params: Iterable[nn.Parameter],
+        lr: float,
+        momentum: float = 0.95,
         weight_decay: float = 0.01,
     ) -> None:
         super().__init__(
@@ -33,6 +36,7 @@ class Muon(torch.optim.Optimizer):
             for (rows, columns), params in by_shape.items():
                 updates = []
                 for p in params:
+                    assert p.grad is not None
                     state = self.state[p]
                     if "momentum" not in state:
                         state["momentum"] = torch.zeros_like(p)
@@ -42,7 +46,7 @@ class Muon(torch.optim.Optimizer):
                 directions = orthogonalised(torch.stack(updates))
                 # The size AdamW's update would have, so that both share a learning rate.
                 factor = group["lr"] * 0.2 * max(rows, columns) ** 0.5
-                for p, direction in zip(params, directions):
+                for p, direction in zip(params, directions, strict=True):
                     p.mul_(1 - group["lr"] * group["weight_decay"])
                     p.add_(direction.view_as(p), alpha=-factor)
 
@@ -50,11 +54,13 @@ class Muon(torch.optim.Optimizer):
 def orthogonalised(matrices: Tensor, iterations: int = 5) -> Tensor:
     """(batch, rows, columns): the nearest (semi-)orthogonal ones, by Newton-Schulz."""
     a, b, c = 3.4445, -4.7750, 2.0315
-    x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    # Half precision is enough for a direction, and four times as fast where AMX is.
+    x = (matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)).bfloat16()
     tall = x.shape[1] > x.shape[2]
     if tall:
         x = x.mT
     for _ in range(iterations):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if tall else x
+    directions: Tensor = (x.mT if tall else x).to(matrices.dtype)
+    return directions

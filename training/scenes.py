@@ -80,9 +80,9 @@ def trajectory(
     sign_y = {"down": 1.0, "up": -1.0}
     dx = torch.tensor([sign_x.get(s.motion, 0.0) for s in scenes])
     dy = torch.tensor([sign_y.get(s.motion, 0.0) for s in scenes])
-    growth = torch.tensor(
-        [{"growing": 1.0, "shrinking": -1.0}.get(s.motion, 0.0) for s in scenes]
-    )[:, None]
+    growth = torch.tensor([{"growing": 1.0, "shrinking": -1.0}.get(s.motion, 0.0) for s in scenes])[
+        :, None
+    ]
     middle, half = sum(GROWTH) / 2, (GROWTH[1] - GROWTH[0]) / 2
     radius = torch.where(growth == 0, torch.tensor(RADIUS), middle + half * growth * time)
     return (
@@ -108,7 +108,7 @@ def draw(
     r = radius[..., None, None]
     u = (x - centre_x[..., None, None]) / r
     v = (y[:, None] - centre_y[..., None, None]) / r
-    grid = torch.stack(torch.broadcast_tensors(u, v), -1) / _TEXTURE_EXTENT
+    grid = torch.stack([u + 0 * v, v + 0 * u], -1) / _TEXTURE_EXTENT
     textures = distance_textures()[list(shapes)][:, None]
     distance = F.grid_sample(
         textures, grid.flatten(1, 2), mode="bilinear", padding_mode="border", align_corners=True
@@ -136,7 +136,8 @@ def distance_textures() -> Tensor:
 def _spokes(radii: list[float]) -> np.ndarray:
     """Corners around the origin, the first straight up."""
     angles = np.arange(len(radii)) * 2 * math.pi / len(radii) - math.pi / 2
-    return np.stack([np.cos(angles), np.sin(angles)], 1) * np.array(radii)[:, None]
+    corners: np.ndarray = np.stack([np.cos(angles), np.sin(angles)], 1) * np.array(radii)[:, None]
+    return corners
 
 
 def _box(x: np.ndarray, y: np.ndarray, half_width: float, half_height: float) -> np.ndarray:
@@ -148,7 +149,7 @@ def _polygon(x: np.ndarray, y: np.ndarray, corners: object) -> np.ndarray:
     points = np.asarray(corners, dtype=float)
     nearest = np.full(x.shape, np.inf)
     inside = np.zeros(x.shape, dtype=bool)
-    for (ax, ay), (bx, by) in zip(points, np.roll(points, -1, axis=0)):
+    for (ax, ay), (bx, by) in zip(points, np.roll(points, -1, axis=0), strict=True):
         ex, ey = bx - ax, by - ay
         along = np.clip(((x - ax) * ex + (y - ay) * ey) / (ex * ex + ey * ey), 0, 1)
         nearest = np.minimum(nearest, np.hypot(x - ax - along * ex, y - ay - along * ey))

@@ -46,8 +46,14 @@ def decode(vae: AutoencoderKLWan, latents: Tensor) -> Tensor:
     chunks = []
     for i in range(latents.shape[2]):
         vae._conv_idx = [0]
-        chunks.append(vae.decoder(x[:, :, i : i + 1], feat_cache=vae._feat_map,
-                                  feat_idx=vae._conv_idx, first_chunk=i == 0))
+        chunks.append(
+            vae.decoder(
+                x[:, :, i : i + 1],
+                feat_cache=vae._feat_map,
+                feat_idx=vae._conv_idx,
+                first_chunk=i == 0,
+            )
+        )
     vae.clear_cache()
     return torch.cat(chunks, 2)
 
@@ -65,13 +71,16 @@ def video_crops(rng: random.Random, generator: torch.Generator) -> Tensor:
     start = rng.randrange(13 - frames + 1)
     # Around the middle more often than not: plain background teaches little.
     middle = (side - height) // 2, (side - width) // 2
-    top, left = (min(max(0, m + rng.randrange(-16, 17)), side - s)
-                 for m, s in zip(middle, (height, width)))
+    top, left = (
+        min(max(0, m + rng.randrange(-16, 17)), side - extent)
+        for m, extent in zip(middle, (height, width), strict=True)
+    )
     return pixels[:, :, start : start + frames, top : top + height, left : left + width]
 
 
-def decoder_loss(vae: AutoencoderKLWan, space: LatentSpace, pixels: Tensor,
-                 latent_noise: float) -> Tensor:
+def decoder_loss(
+    vae: AutoencoderKLWan, space: LatentSpace, pixels: Tensor, latent_noise: float
+) -> Tensor:
     latents = space.encode(pixels)
     amount = torch.rand(len(latents), 1, 1, 1, 1) * latent_noise
     difference = decode(vae, latents + amount * torch.randn_like(latents)) - pixels
@@ -120,8 +129,12 @@ def train(folder: Path, settings: VaeSettings) -> None:
     matrices = [p for p in trained if p.ndim >= 4 and min(p.shape[0], p[0].numel()) > 3]
     chosen = {id(p) for p in matrices}
     muon = Muon(matrices, settings.learning_rate)
-    adam = torch.optim.AdamW([p for p in trained if id(p) not in chosen],
-                             settings.learning_rate, betas=(0.9, 0.98), weight_decay=0.0)
+    adam = torch.optim.AdamW(
+        [p for p in trained if id(p) not in chosen],
+        settings.learning_rate,
+        betas=(0.9, 0.98),
+        weight_decay=0.0,
+    )
     step, spent = 0, 0.0
     path = folder / "vae.pt"
     if (state := checkpoints.load(path)) is not None:
@@ -137,7 +150,8 @@ def train(folder: Path, settings: VaeSettings) -> None:
     while spent < settings.seconds:
         progress = spent / settings.seconds
         factor = min(1.0, (step + 1) / settings.warm_up_steps) * (
-            0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * max(0.0, progress - 0.3) / 0.7)))
+            0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * max(0.0, progress - 0.3) / 0.7))
+        )
         for group in [*muon.param_groups, *adam.param_groups]:
             group["lr"] = settings.learning_rate * factor
         rng, generator = random.Random(step), torch.Generator().manual_seed(step)
@@ -148,7 +162,7 @@ def train(folder: Path, settings: VaeSettings) -> None:
         else:
             which = "encoder"
             loss = encoder_loss(vae, space, pixels)
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(trained, 1.0)
         for p in (vae.quant_conv.weight, vae.quant_conv.bias):
             if p is not None and p.grad is not None:
@@ -167,14 +181,24 @@ def train(folder: Path, settings: VaeSettings) -> None:
         spent, last = spent + min(now - last, 10.0), now
         if step % 50 == 0:
             means = " ".join(f"{k}:{sum(v) / len(v):.5f}" for k, v in losses.items() if v)
-            print(f"{time.strftime('%H:%M:%S')} step {step} {spent:.0f}s lr x{factor:.3f} {means}",
-                  flush=True)
+            print(
+                f"{time.strftime('%H:%M:%S')} step {step} {spent:.0f}s lr x{factor:.3f} {means}",
+                flush=True,
+            )
             losses = {"decoder": [], "encoder": []}
         if spent - last_saved > settings.checkpoint_every or spent >= settings.seconds:
             last_saved = spent
-            checkpoints.save({"model": vae.state_dict(), "average": average,
-                              "muon": muon.state_dict(), "adam": adam.state_dict(),
-                              "step": step, "spent": spent}, path)
+            checkpoints.save(
+                {
+                    "model": vae.state_dict(),
+                    "average": average,
+                    "muon": muon.state_dict(),
+                    "adam": adam.state_dict(),
+                    "step": step,
+                    "spent": spent,
+                },
+                path,
+            )
             vae.load_state_dict(average)
             print(round_trip(vae, space), flush=True)
             vae.load_state_dict(checkpoints.load(path)["model"])  # type: ignore[index]

@@ -55,7 +55,7 @@ def held_out_combinations() -> frozenset[Combination]:
     everything = all_combinations()
     rng = random.Random(20)
     colours = rng.sample(sorted(COLOURS), len(SHAPES) - 1)
-    pairs = set(zip(SHAPES[1:], colours))
+    pairs = set(zip(SHAPES[1:], colours, strict=True))
     held_out = {c for c in everything if c[:2] in pairs}
     rest = [c for c in everything if c not in held_out]
     held_out.update(rng.sample(rest, round(0.15 * len(everything)) - len(held_out)))
