@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 from polyattn import capabilities
@@ -77,17 +76,18 @@ def measure(name: str, device: int, facts: PlatformFacts) -> tuple[float | None,
     """
     import torch
 
+    from polyattn.layers import Context, adapter, bound
     from polyattn.oracle.tolerance import errors
 
     row = capabilities.row(name)
     served = calls(row, facts, device)
     if not served:
         return None, "no small call meets its needs"
-    attend = resolve(row)
     worst = 0.0
     for number, call in enumerate(served):
         generator = torch.Generator().manual_seed(number)
         query, key, value, mask = tensors(call, facts.platform, generator)
+        attend = bound(name, call, Context(facts)) or adapter(name)
         output = attend(
             query,
             key,
@@ -113,13 +113,6 @@ def measure(name: str, device: int, facts: PlatformFacts) -> tuple[float | None,
             )
         worst = max(worst, error)
     return worst, None
-
-
-def resolve(row: Implementation) -> Any:
-    """Import the adapter of a row."""
-    assert row.adapter is not None
-    module, _, function = row.adapter.partition(":")
-    return getattr(importlib.import_module(module), function)
 
 
 def tensors(
