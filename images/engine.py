@@ -6,8 +6,10 @@ first use: without it, and without an engine, the error says how to get one.
 
 from __future__ import annotations
 
+import sys
 import tarfile
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -60,7 +62,9 @@ class Engine(Protocol):
 
     def image(self, reference: str) -> Image: ...
 
-    def run(self, container: Container) -> Outcome: ...
+    def run(self, container: Container, *, follow: bool = False) -> Outcome:
+        """`follow`: also show here what the container writes, while it runs."""
+        ...
 
     def layer_files(self, reference: str) -> Iterator[tuple[str, bytes]]:
         """Every regular file of every layer, those that a later layer hides included."""
@@ -118,11 +122,14 @@ class DockerEngine:
                 remedy=f"build it: nox -s build-{variant}",
             ) from error
 
-    def run(self, container: Container) -> Outcome:
+    def run(self, container: Container, *, follow: bool = False) -> Outcome:
         import requests
 
         self._image(container.image)
         running = self._client.containers.run(detach=True, **container.sdk_arguments())
+        shown = threading.Thread(target=_show, args=(running,), daemon=True)
+        if follow:
+            shown.start()
         try:
             try:
                 code = running.wait(timeout=container.seconds)["StatusCode"]
@@ -132,6 +139,8 @@ class DockerEngine:
                     evidence=running.logs(tail=15).decode(errors="replace").strip() or str(error),
                     remedy="run it by hand with `docker run` to see where it stands",
                 ) from error
+            if follow:
+                shown.join(timeout=10)
             return Outcome(
                 code=code,
                 output=running.logs(stdout=True, stderr=False).decode(errors="replace"),
@@ -151,6 +160,13 @@ class DockerEngine:
                     if blob is None:
                         continue
                     yield from _files(member.name, blob)
+
+
+def _show(running: Any) -> None:
+    # A thread of its own: the stream has no time limit, and the wait beside it has one.
+    for chunk in running.logs(stream=True, follow=True):
+        sys.stdout.write(chunk.decode(errors="replace"))
+        sys.stdout.flush()
 
 
 def _files(name: str, blob: Any) -> Iterator[tuple[str, bytes]]:

@@ -26,7 +26,7 @@ MATRIX: Final = "tests/matrix"
 IMAGES: Final = "tests/images"
 LOCK: Final = LOCKS / "matrix.txt"
 TOOLS: Final = ROOT / ".nox" / "matrix-tools"
-SECONDS: Final = 1200
+SECONDS: Final = 2400
 
 
 def tools_folder(variant: Variant) -> Path:
@@ -82,8 +82,9 @@ def run_matrix(variant: Variant, engine: Engine, arguments: tuple[str, ...]) -> 
             evidence=str(ROOT / MATRIX),
             remedy="run this in a whole checkout",
         )
-    outcome = engine.run(matrix_container(variant, install_tools(variant), arguments))
-    log.info("%s inside %s:\n%s", MATRIX, variant.tag, outcome.output)
+    container = matrix_container(variant, install_tools(variant), arguments)
+    log.info("%s inside %s", MATRIX, variant.tag)
+    outcome = engine.run(container, follow=True)
     if outcome.code:
         raise PromiseBroken(
             f"{MATRIX} failed inside {variant.tag} (pytest exited {outcome.code}).",

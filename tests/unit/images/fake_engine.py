@@ -34,7 +34,7 @@ class FakeEngine:
             raise ImageMissing(f"{reference} is not on this engine.")
         return self.images[reference]
 
-    def run(self, container: Container) -> Outcome:
+    def run(self, container: Container, *, follow: bool = False) -> Outcome:
         self.ran.append(container)
         keys = (" ".join(container.command), *container.command[:1], container.entrypoint)
         return next(
