@@ -67,7 +67,7 @@ Jointly right, per shape:
 
 ## Training
 
-`nox -s train-demo` (`python -m training all`), on rendered scenes only: {sizes}. The weights here took
+`nox -s train-demo` (`python -m training all`), on rendered scenes only: {sizes}. It took
 {dit_steps} steps of the transformer in {dit_minutes:.0f} minutes and {vae_steps} steps of
 the VAE in {vae_minutes:.0f}, one thread each, on two cores of an Intel Xeon (AMX) that much other
 work shared.
