@@ -53,8 +53,8 @@ PLATFORMS: Final[tuple[Platform, ...]] = (
         title="NVIDIA CUDA",
         probe="polyattn.probe.device_cuda",
         automatic=(
-            AutomaticOrder("sm_8", ("fa3", "fa2", "fa4", "sdpa"), "FA3 has cubins for 8.x"),
-            AutomaticOrder("sm_90", ("fa3", "fa4", "fa2", "sdpa"), "FA3 was written for 9.0"),
+            AutomaticOrder("sm_8", ("fa3", "fa3_hopper", "fa2", "fa4", "sdpa"), "FA3 leads on 8.x"),
+            AutomaticOrder("sm_90", ("fa3", "fa3_hopper", "fa4", "fa2", "sdpa"), "FA3 is for 9.0"),
             AutomaticOrder("sm_10", ("sdpa", "fa4", "fa2"), "cuDNN leads on 10.x, sglang 33655"),
             AutomaticOrder("sm_12", ("sdpa", "fa4", "fa2"), "FA fails on 12.x, sglang 15342"),
             AutomaticOrder("", ("sdpa",), "no FlashAttention kernel is known to fit every device"),
@@ -70,7 +70,9 @@ PLATFORMS: Final[tuple[Platform, ...]] = (
         name=PlatformName.MPS,
         title="Apple MPS",
         probe="polyattn.probe.device_mps",
-        automatic=(AutomaticOrder("", ("sdpa",), "the only dense kernel on Metal here"),),
+        automatic=(
+            AutomaticOrder("", ("sdpa", "sdpa_chunked"), "the only dense kernel on Metal here"),
+        ),
         dense_backend=Backend.TORCH_SDPA.value,
     ),
     Platform(

@@ -20,6 +20,7 @@ SECONDS: Final = 120.0  # torch from a cold disk takes most of a minute
 MODULES: Final = {
     "amd-aiter": "aiter.ops",
     "flash-attn": "flash_attn",
+    "flash-attn-3": "flash_attn_interface",
     "flash-attn-4": "flash_attn.cute",
     "sageattention": "sageattention",
     "sageattn3": "sageattn3",

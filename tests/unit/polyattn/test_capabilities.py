@@ -57,6 +57,7 @@ def test_exactly_the_documented_kernels_are_not_exact() -> None:
     kinds = {row.name: row.fidelity for row in BUILTIN if row.fidelity is not Fidelity.EXACT}
     assert kinds == {
         "sage1": Fidelity.LOSSY,
+        "sage2": Fidelity.LOSSY,
         "sage3": Fidelity.LOSSY,
         "sta": Fidelity.SPARSE,
         "vsa": Fidelity.SPARSE,
@@ -176,7 +177,8 @@ def test_no_adapter_is_a_reason_like_any_other() -> None:
 
 
 def test_rows_are_found_by_backend_and_by_name() -> None:
-    assert [row.name for row in capabilities.rows_of("fa")] == ["fa4", "fa3", "fa2"]
+    found = [row.name for row in capabilities.rows_of("fa")]
+    assert found == ["fa4", "fa3", "fa3_hopper", "fa2"]
     assert capabilities.row("sdpa").backend == "torch_sdpa"
     with pytest.raises(UnknownName, match=r"Did you mean 'sage_attn'\?"):
         capabilities.rows_of("sage_atn")

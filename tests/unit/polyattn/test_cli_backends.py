@@ -59,13 +59,13 @@ def test_another_machine_is_judged_by_its_facts(
     first = {
         "H100": "fa3, else fa4, else fa2, else sdpa",
         "A100": "fa3, else fa2, else fa4, else sdpa",
-        "RTX 4090": "fa3, else fa2, else fa4, else sdpa",
+        "RTX 4090": "fa2, else fa4, else sdpa",
         "B200": "sdpa, else fa4, else fa2",
         "RTX 5090": "sdpa, else fa4, else fa2",
         "T4": "sdpa",
         "MI300X": "fa2, else sdpa",
         "MI210": "fa2, else sdpa",
-        "Apple M2": "sdpa",
+        "Apple M2": "sdpa, else sdpa_chunked",
         "CPU": "sdpa",
     }[name]
     assert main(["backends", "--facts", facts_file(tmp_path, MACHINES[name])]) == 0

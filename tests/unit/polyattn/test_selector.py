@@ -149,7 +149,8 @@ AUTO = {
     # 12.x"; below 8.0 no FlashAttention row has the architecture.
     "H100": "fa3",
     "A100": "fa3",
-    "RTX 4090": "fa3",
+    # FA3 has no cubin for 8.9 (sglang 38980); FA2's for 8.0 run there.
+    "RTX 4090": "fa2",
     "B200": "sdpa",
     "RTX 5090": "sdpa",
     "T4": "sdpa",
@@ -175,8 +176,7 @@ def test_auto_takes_what_the_rules_name(name: str) -> None:
     "changes",
     [
         {"dtype": "float32"},  # no FlashAttention takes it
-        {"mask": MaskKind.BOOL},  # no FlashAttention takes a mask
-        {"mask": MaskKind.KEY_PADDING},
+        {"mask": MaskKind.BOOL},  # no FlashAttention takes a mask other than key padding
         {"mask": MaskKind.ADDITIVE},
         {"head_dim": 512},  # wider than any, as in SDXL's VAE
         {"head_dim": 36},  # not a multiple of 8
@@ -190,11 +190,28 @@ def test_auto_falls_to_torch_where_flash_attention_does_not_serve(
     assert select(call(**changes), MACHINES[name]).implementation == "sdpa"
 
 
-@pytest.mark.parametrize("facts", [H100, A100, RTX_4090], ids=["H100", "A100", "RTX 4090"])
+@pytest.mark.parametrize(
+    ("name", "implementation"),
+    [
+        # Key padding is packed away for kernels with variable lengths: FA3 and FA2 have them.
+        ("H100", "fa3"),
+        ("A100", "fa3"),
+        ("RTX 4090", "fa2"),
+        ("MI300X", "fa2"),
+        ("B200", "sdpa"),
+        ("CPU", "sdpa"),
+    ],
+)
+def test_auto_keeps_flash_attention_under_key_padding(name: str, implementation: str) -> None:
+    padded = call(mask=MaskKind.KEY_PADDING)
+    assert select(padded, MACHINES[name]).implementation == implementation
+
+
+@pytest.mark.parametrize("facts", [H100, A100], ids=["H100", "A100"])
 def test_auto_takes_the_next_flash_attention_where_the_first_is_missing(
     facts: PlatformFacts,
 ) -> None:
-    second = {"sm_90": "fa4", "sm_80": "fa2", "sm_89": "fa2"}[facts.devices[0].architecture]
+    second = {"sm_90": "fa4", "sm_80": "fa2"}[facts.devices[0].architecture]
     assert select(call(), without(facts, "sglang-kernel")).implementation == second
 
 
@@ -270,7 +287,7 @@ def test_lossy_and_sparse_rows_that_could_serve_say_that_they_wait_to_be_asked()
         # "FA3 on 8.x/9.0" first: the backend's name alone leaves the order to the platform.
         (H100, "fa", "fa3"),
         (A100, "fa", "fa3"),
-        (RTX_4090, "FA", "fa3"),
+        (RTX_4090, "FA", "fa2"),
         (MI300X, "flash_attn", "fa2"),
         (B200, "fa", "fa4"),
         (RTX_5090, "fa", "fa4"),
@@ -338,10 +355,10 @@ def test_another_implementation_serves_the_one_that_was_named(
 
 def test_a_masked_call_under_fa_is_a_substitution() -> None:
     # facts/reports.md 17: a mask is never ignored, and what serves it is not called FlashAttention.
-    selection = select(call(mask=MaskKind.KEY_PADDING), H100, asked("fa"))
+    selection = select(call(mask=MaskKind.BOOL), H100, asked("fa"))
     assert (selection.backend, selection.implementation) == ("torch_sdpa", "sdpa")
     assert selection.substitution
-    assert "takes no key_padding mask" in (selection.reason or "")
+    assert "takes no bool mask" in (selection.reason or "")
 
 
 # "on MPS any dense request becomes torch_sdpa with the same warning".
@@ -482,13 +499,13 @@ SERVED = {
     # What each row's allow-list holds (facts/packaging.md sections 1 and 4), by machine.
     "H100": {"fa2", "fa3", "fa4", "sage1"},
     "A100": {"fa2", "fa3", "fa4", "sage1"},
-    "RTX 4090": {"fa2", "fa3", "fa4", "sage1"},
+    "RTX 4090": {"fa2", "fa4", "sage1"},
     "B200": {"fa2", "fa4", "sage1", "sage3"},
     "RTX 5090": {"fa2", "fa4", "sage1", "sage3"},
     "T4": set(),
     "MI300X": {"fa2", "aiter"},
     "MI210": {"fa2"},
-    "Apple M2": set(),
+    "Apple M2": {"sdpa_chunked"},
     "CPU": set(),
 }
 ANYWHERE = {"sdpa", "sta", "vsa", "vmoba"}
