@@ -44,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     variant = found.variant(options.variant)
     if options.command == "build":
+        DockerEngine()
+        bake.require_buildx()
         wheels.provide(variant)
         bake.build(variant, fresh=options.fresh)
         return 0

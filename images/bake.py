@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from images.engine import REMEDY
 from images.errors import BuildFailed, EngineMissing
 from images.network import Network, from_environment
 from images.platforms import ROOT, Variant
@@ -119,17 +120,25 @@ def source() -> Source:
     )
 
 
+def require_buildx() -> None:
+    """Refuse before anything is fetched: without Buildx `docker` calls `bake` an unknown command."""
+    try:
+        done = subprocess.run(
+            ["docker", "buildx", "version"], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise EngineMissing("The docker command is not installed.", remedy=REMEDY) from error
+    if done.returncode:
+        raise EngineMissing(
+            "Docker's Buildx is not installed.", evidence=done.stderr.strip(), remedy=REMEDY
+        )
+
+
 def build(variant: Variant, *, fresh: bool = False, root: Path = ROOT) -> None:
     """Build from the checkout at `root`."""
     bake_file = json.dumps(definition(variant, source(), from_environment(os.environ)))
     argv = command(variant, fresh=fresh)
-    try:
-        done = subprocess.run(argv, input=bake_file, text=True, cwd=root, check=False)
-    except FileNotFoundError as error:
-        raise EngineMissing(
-            "The docker command is not installed.",
-            remedy="install Docker with Buildx (on Debian 12: ../shared/engine/up)",
-        ) from error
+    done = subprocess.run(argv, input=bake_file, text=True, cwd=root, check=False)
     if done.returncode:
         raise BuildFailed(
             f"{variant.tag} could not be built.",

@@ -98,4 +98,13 @@ def test_a_missing_docker_command_is_said(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(subprocess, "run", missing)
     with pytest.raises(EngineMissing, match="docker command is not installed"):
-        bake.build(CPU)
+        bake.require_buildx()
+
+
+def test_a_docker_without_buildx_is_said(monkeypatch: pytest.MonkeyPatch):
+    def unknown(argv: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(argv, 1, "", "'buildx' is not a docker command")
+
+    monkeypatch.setattr(subprocess, "run", unknown)
+    with pytest.raises(EngineMissing, match="not a docker command"):
+        bake.require_buildx()
