@@ -121,7 +121,7 @@ def source() -> Source:
 
 
 def require_buildx() -> None:
-    """Refuse before anything is fetched: without Buildx `docker` calls `bake` an unknown command."""
+    """Refuse early: without Buildx, `docker` only says that `bake` is no command."""
     try:
         done = subprocess.run(
             ["docker", "buildx", "version"], capture_output=True, text=True, check=False
