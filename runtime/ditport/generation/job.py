@@ -104,7 +104,9 @@ def plan(settings: Settings, environ: Mapping[str, str], sink: Sink) -> Job:
         paths=paths,
         facts=facts,
         device=chosen,
-        load=LoadPlan(dtypes, settings.model.trust_remote_code, replaced),
+        load=LoadPlan(
+            dtypes, settings.model.trust_remote_code, replaced, uncalled(settings, adapters)
+        ),
         lora=adapters,
         memory=placed,
         compilation=compilation.plan(settings.compilation, model),
@@ -131,6 +133,12 @@ def described(settings: ModelSettings, sink: Sink) -> ModelDescription:
             "--single-file-config goes with a .safetensors file.", f"{source.name} is none."
         )
     return describe(source, settings.trust_remote_code)
+
+
+def uncalled(settings: Settings, adapters: LoraPlan) -> tuple[str, ...]:
+    """The packages that this run will not call; see models/deferral.py."""
+    torch_parts = () if settings.compilation.enable_torch_compile else ("torch", "sympy")
+    return (*torch_parts, *(() if adapters.loras else ("peft",)))
 
 
 def still_image(settings: Settings) -> bool:
