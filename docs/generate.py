@@ -39,11 +39,33 @@ def support_matrix() -> str:
     return introduction + ditport("backends", "--markdown")
 
 
+def families() -> str:
+    """The rows of polyattn.integrations.families as a table."""
+    from polyattn.integrations.families import markdown
+
+    introduction = (
+        "# Model families\n\n"
+        "Any diffusers model is routed: its attention is found by reading its code, and the first "
+        "pass is traced for calls that are not counted. For these families the token grid, which "
+        "sparse attention needs, and the sites that see text and image together are known as "
+        "well. A test runs each of them, small and random, attached and not: the output is the "
+        "same bit for bit. AutoencoderKLHunyuanImage is equal up to rounding only. Gemma2 (Sana, "
+        "Lumina 2) caps its scores and keeps its own attention. Compiling *regional* is "
+        "diffusers' `compile_repeated_blocks`. Context parallelism is not served.\n\n"
+    )
+    return introduction + markdown() + "\n"
+
+
 def main() -> int:
     """Write or check every page."""
     check = "--check" in sys.argv[1:]
     stale = []
-    for name, text in (("cli.md", command_line()), ("support-matrix.md", support_matrix())):
+    pages = {
+        "cli.md": command_line(),
+        "support-matrix.md": support_matrix(),
+        "families.md": families(),
+    }
+    for name, text in pages.items():
         path = GENERATED / name
         if path.is_file() and path.read_text("utf-8") == text:
             continue

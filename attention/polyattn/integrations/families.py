@@ -8,6 +8,7 @@ text alone, and how the token grid is read. `docs/generated/families.md` lists t
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -35,6 +36,8 @@ class Family:
     joint: str | None = None
     beside: str | None = None
     pyramid: bool = False  # deeper levels halve height and width
+    # How diffusers' model compiles without a graph break: tried, attached and not, torch 2.13.
+    compiles: tuple[str, ...] = ("whole",)
 
     def role(self, path: str) -> Role | None:
         """The role of a site by its path, or None where its module is to be asked."""
@@ -57,35 +60,45 @@ FAMILIES: Final[tuple[Family, ...]] = (
             "WanTransformer3DModel",
             "WanVACETransformer3DModel",
             "SkyReelsV2Transformer3DModel",
-            "ChronoEditTransformer3DModel",
         ),
         grids.video,
+        compiles=("whole", "regional"),
     ),
     Family(
         "HunyuanVideo",
         ("HunyuanVideoTransformer3DModel",),
         grids.text_after("encoder_hidden_states"),
         beside=r"^context_embedder\.",
+        compiles=("whole", "regional"),
     ),
     Family(
         "HunyuanVideo 1.5",
         ("HunyuanVideo15Transformer3DModel",),
         grids.text_after("encoder_hidden_states", "encoder_hidden_states_2", "image_embeds"),
         beside=r"^context_embedder\.",
+        compiles=("regional",),
     ),
     Family(
         "HunyuanImage",
         ("HunyuanImageTransformer2DModel",),
         grids.text_after("encoder_hidden_states", "encoder_hidden_states_2"),
         beside=r"^context_embedder\.",
+        compiles=("whole", "regional"),
     ),
-    Family("LTX", ("LTXVideoTransformer3DModel",), grids.told, cross=r"\.attn2$"),
+    Family(
+        "LTX",
+        ("LTXVideoTransformer3DModel",),
+        grids.told,
+        cross=r"\.attn2$",
+        compiles=("whole", "regional"),
+    ),
     Family(
         "LTX 2",
         ("LTX2VideoTransformer3DModel",),
         grids.told,
         cross=r"\.(audio_)?attn2$|_to_(video|audio)_attn$",
         beside=r"\.audio_attn[12]$|\.video_to_audio_attn$",
+        compiles=("whole", "regional"),
     ),
     Family("CogVideoX", ("CogVideoXTransformer3DModel",), grids.cogvideox, joint=r"\.attn1$"),
     Family(
@@ -95,9 +108,16 @@ FAMILIES: Final[tuple[Family, ...]] = (
         joint=r"\.attn1$",
         beside=r"^time_embed\.",
     ),
-    Family("Flux", ("FluxTransformer2DModel", "Flux2Transformer2DModel"), grids.by_ids),
-    Family("Chroma", ("ChromaTransformer2DModel",), grids.by_ids),
-    Family("QwenImage", ("QwenImageTransformer2DModel",), grids.qwen),
+    Family(
+        "Flux",
+        ("FluxTransformer2DModel", "Flux2Transformer2DModel"),
+        grids.by_ids,
+        compiles=("whole", "regional"),
+    ),
+    Family("Chroma", ("ChromaTransformer2DModel",), grids.by_ids, compiles=("whole", "regional")),
+    Family(
+        "QwenImage", ("QwenImageTransformer2DModel",), grids.qwen, compiles=("whole", "regional")
+    ),
     Family(
         "SD3",
         ("SD3Transformer2DModel",),
@@ -110,6 +130,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
         grids.z_image,
         joint=r"^layers\.",
         beside=r"^(context|siglip)_refiner\.",
+        compiles=("whole", "regional"),
     ),
     Family(
         "Lumina 2",
@@ -117,14 +138,22 @@ FAMILIES: Final[tuple[Family, ...]] = (
         grids.lumina2,
         joint=r"^layers\.",
         beside=r"^context_refiner\.",
+        compiles=(),
     ),
-    Family("HiDream", ("HiDreamImageTransformer2DModel",), grids.hidream, joint=r"\.attn1$"),
+    Family(
+        "HiDream",
+        ("HiDreamImageTransformer2DModel",),
+        grids.hidream,
+        joint=r"\.attn1$",
+        compiles=(),
+    ),
     Family(
         "Kandinsky 5",
         ("Kandinsky5Transformer3DModel",),
         grids.kandinsky5,
         cross=r"\.cross_attention$",
         beside=r"^text_transformer_blocks\.",
+        compiles=("whole", "regional"),
     ),
     Family("Cosmos", ("CosmosTransformer3DModel",), grids.video),
     Family("PixArt", ("PixArtTransformer2DModel",), grids.video),
@@ -136,9 +165,16 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     Family("AuraFlow", ("AuraFlowTransformer2DModel",), grids.auraflow),
     # Of these two VAEs, one attends along time as well as space, the other along time only.
-    Family("Cosmos VAE", ("AutoencoderKLCosmos",), None, beside=r"\.temp_attentions\."),
-    Family("Mochi VAE", ("AutoencoderKLMochi",), None, beside=""),
-    Family("Stable Diffusion", ("UNet2DConditionModel",), grids.spatial, pyramid=True),
+    Family(
+        "Cosmos VAE", ("AutoencoderKLCosmos",), None, beside=r"\.temp_attentions\.", compiles=()
+    ),
+    Family("Mochi VAE", ("AutoencoderKLMochi",), None, beside="", compiles=()),
+    Family(
+        "Stable Diffusion",
+        ("UNet2DConditionModel",),
+        grids.spatial,
+        pyramid=True,
+    ),
 )
 UNKNOWN: Final = Family("unknown", (), None)
 
@@ -147,3 +183,34 @@ def family_of(model: nn.Module) -> Family:
     """The row of a model's class (or of one that it extends), else UNKNOWN."""
     names = [base.__name__ for base in type(model).__mro__]
     return next((row for name in names for row in FAMILIES if name in row.models), UNKNOWN)
+
+
+def markdown() -> str:
+    """The rows as the documentation's table. Imports diffusers, to say how each is routed."""
+    import diffusers
+
+    head = ("family", "classes", "attends by", "token grid", "compiles")
+    lines = [head, tuple("---" for _ in head)]
+    for row in FAMILIES:
+        lines.append(
+            (
+                row.title,
+                ", ".join(f"`{name}`" for name in row.models),
+                ", ".join(sorted({_attends_by(getattr(diffusers, name)) for name in row.models})),
+                "known" if row.grid is not None else "not along time",
+                ", ".join(row.compiles)
+                or ("no: nor does it unattached" if row.grid else "not tried"),
+            )
+        )
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _attends_by(model: type) -> str:
+    """Whether the processors in the model's module ask diffusers' dispatcher or torch itself."""
+    classes = [value for value in vars(sys.modules[model.__module__]).values() if callable(value)]
+    calls = (vars(kind).get("__call__") for kind in classes if isinstance(kind, type))
+    names = {name for call in calls for name in getattr(call, "__code__", _NO_CODE).co_names}
+    return "diffusers' dispatcher" if "dispatch_attention_fn" in names else "torch's function"
+
+
+_NO_CODE: Final = (lambda: None).__code__

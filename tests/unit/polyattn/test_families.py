@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
+from polyattn.errors import BypassedAttention
 from polyattn.facts import PlatformFacts
 from polyattn.integrations.diffusers import attach
 from polyattn.integrations.families import FAMILIES, UNKNOWN, family_of
+from polyattn.preferences import AttentionPreferences
+from tests.small_encoders import ENCODERS, GEMMA2, Encoder
 from tests.small_models import DENOISERS, Denoiser
 from tests.small_vaes import VAES, Vae
 
@@ -148,6 +152,36 @@ def test_attention_along_time_is_not_taken_for_a_grid_of_rows(cpu: PlatformFacts
     attachment.detach()
 
 
+@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda encoder: encoder.name)
+def test_a_text_encoder_computes_the_same_bits(encoder: Encoder, cpu: PlatformFacts) -> None:
+    model = encoder.build()
+    expected = encoder.run(model)
+    attachment = attach(Pipeline(text_encoder=model), facts=cpu)
+    assert torch.equal(encoder.run(model), expected)
+    report = attachment.report()
+    assert [(row.role, row.sites, row.calls) for row in report.rows] == [("self", 2, 2)]
+    assert report.bypasses == ()
+    assert attachment.checks == {
+        "text_encoder": "traced: 2 attention calls of torch, 0 not counted"
+    }
+    attachment.detach()
+    assert torch.equal(encoder.run(model), expected)
+
+
+def test_gemma2_keeps_its_capped_scores_and_is_named_as_not_routed(cpu: PlatformFacts) -> None:
+    # Routed without its softcap it would be silently wrong (facts/diffusers.md section 2).
+    model = GEMMA2.build()
+    expected = GEMMA2.run(model)
+    attachment = attach(Pipeline(text_encoder=model), facts=cpu)
+    assert torch.equal(GEMMA2.run(model), expected)
+    why = "text_encoder: Gemma2Model attends by 'eager', not by 'sdpa'"
+    assert attachment.report().bypasses == (why,)
+    attachment.detach()
+    strict = AttentionPreferences(on_substitution="error")
+    with pytest.raises(BypassedAttention, match="Gemma2Model attends by 'eager'"):
+        attach(Pipeline(text_encoder=model), strict, cpu)
+
+
 def test_every_row_names_classes_of_diffusers_once() -> None:
     import diffusers
 
@@ -190,3 +224,47 @@ def test_items_with_texts_of_different_lengths_have_no_common_grid(cpu: Platform
         assert torch.equal(model(**twice, return_dict=False)[0], expected)
     assert {str(e.grid) for e in attachment.report().executions} == {"None"}
     attachment.detach()
+
+
+def _compiled(denoiser: Denoiser, how: str, facts: PlatformFacts) -> None:
+    torch._dynamo.reset()
+    model = denoiser.build()
+    expected = denoiser.run(model)
+    attachment = attach(Pipeline(transformer=model), facts=facts)
+    counter = CompileCounter()
+    if how == "whole":
+        model.compile(fullgraph=True, backend=counter)
+    else:
+        model.compile_repeated_blocks(fullgraph=True, backend=counter)
+    # The first call that this thread makes is a compiled one.
+    assert torch.equal(denoiser.run(model), expected)
+    graphs = counter.frame_count
+    calls = attachment.report().calls
+    assert torch.equal(denoiser.run(model), expected)
+    assert counter.frame_count == graphs
+    assert attachment.report().calls == 2 * calls
+    assert calls >= sum(sites for _, _, sites in EXPECTED[denoiser.family])
+    assert how == "regional" or graphs == 1
+    attachment.detach()
+    torch._dynamo.reset()
+
+
+def test_a_model_that_is_compiled_before_it_ran_is_counted(cpu: PlatformFacts) -> None:
+    _compiled(next(d for d in DENOISERS if d.family == "Sana"), "whole", cpu)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("denoiser", "how"),
+    [
+        pytest.param(denoiser, how, id=f"{denoiser.family}-{how}")
+        for denoiser in DENOISERS
+        for family in FAMILIES
+        if denoiser.kind in family.models
+        for how in family.compiles
+    ],
+)
+def test_each_denoiser_compiles_as_its_row_says(
+    denoiser: Denoiser, how: str, cpu: PlatformFacts
+) -> None:
+    _compiled(denoiser, how, cpu)
