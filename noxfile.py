@@ -93,6 +93,7 @@ def tests(session: nox.Session) -> None:
 def nightly(session: nox.Session) -> None:
     """Run every test that needs no container engine, the slow ones included."""
     python = developed(session)
+    python("-m", "pip", "--disable-pip-version-check", "install", "--quiet", *groups("kernels"))
     suites = ("tests/unit", "tests/matrix", "tests/e2e")
     python("-m", "pytest", "--run-slow", *suites, *session.posargs)
 

@@ -12,73 +12,17 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Final
 
-from polyattn import rules
 from polyattn.dense_rows import DENSE
 from polyattn.errors import UnknownName
-from polyattn.implementation import UNMASKED, Implementation, Needs
-from polyattn.sparse.options import (
-    SlidingTileOptions,
-    VideoSparseOptions,
-    VMoBAOptions,
-    check_sliding_tile,
-    check_video_sparse,
-    check_vmoba,
-    names,
-)
-from polyattn.vocabulary import ENTRY_POINT_GROUP, Backend, Fidelity, Role
+from polyattn.implementation import Implementation, Needs
+from polyattn.sparse_rows import SPARSE
+from polyattn.vocabulary import ENTRY_POINT_GROUP
 
 __all__ = ["BUILTIN", "Implementation", "Needs", "backend_names", "row", "rows", "rows_of"]
 
 log = logging.getLogger("polyattn")
 
-# Sources: facts/sparse-attention.md section 1. The dense rows stand in dense_rows.py.
-_SPARSE_NEEDS: Final = Needs(
-    masks=UNMASKED,
-    roles=(Role.SELF, Role.JOINT),
-    causal=False,
-    grouped_heads=False,
-    lse=False,
-    grid=True,
-    rules=(rules.same_value_dim,),
-)
-
-_SPARSE: Final[tuple[Implementation, ...]] = (
-    Implementation(
-        name="sta",
-        backend=Backend.SLIDING_TILE_ATTN,
-        title="Sliding tile attention, in torch operations",
-        bind="polyattn.backends.sliding_tile:bind",
-        fidelity=Fidelity.SPARSE,
-        evidence="run on a CPU; not run on other hardware",
-        options=names(SlidingTileOptions),
-        check_options=check_sliding_tile,
-        needs=_SPARSE_NEEDS,
-    ),
-    Implementation(
-        name="vsa",
-        backend=Backend.VIDEO_SPARSE_ATTN,
-        title="Video sparse attention, in torch operations",
-        bind="polyattn.backends.video_sparse:bind",
-        fidelity=Fidelity.SPARSE,
-        evidence="run on a CPU; not run on other hardware",
-        options=names(VideoSparseOptions),
-        check_options=check_video_sparse,
-        needs=_SPARSE_NEEDS,
-    ),
-    Implementation(
-        name="vmoba",
-        backend=Backend.VMOBA_ATTN,
-        title="VMoBA: mixture of block attention for video, in torch operations",
-        bind="polyattn.backends.vmoba:bind",
-        fidelity=Fidelity.SPARSE,
-        evidence="run on a CPU; not run on other hardware",
-        options=names(VMoBAOptions),
-        check_options=check_vmoba,
-        needs=_SPARSE_NEEDS,
-    ),
-)
-
-BUILTIN: Final = (*DENSE, *_SPARSE)
+BUILTIN: Final = (*DENSE, *SPARSE)
 
 
 @cache

@@ -20,7 +20,10 @@ _EVERYTHING: Triple = (2**30, 2**30, 2**30)
 
 
 def bind(
-    call: AttentionCall, options: Mapping[str, object], progress: Progress
+    call: AttentionCall,
+    options: Mapping[str, object],
+    progress: Progress,
+    kernel: Callable[..., Tensor] = sliding_tile,
 ) -> Callable[..., Tensor]:
     """The attend function of one site. Raises InvalidOptions; while running UnsupportedCall."""
     chosen = read(SlidingTileOptions, options)
@@ -51,7 +54,7 @@ def bind(
         softmax_scale: float | None = None,
     ) -> Tensor:
         scale = query.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
-        return sliding_tile(query, key, value, grid, chosen.tile_size, windows(), scale)
+        return kernel(query, key, value, grid, chosen.tile_size, windows(), scale)
 
     return attend
 

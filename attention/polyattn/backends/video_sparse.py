@@ -16,7 +16,10 @@ from polyattn.sparse.video_sparse import kept, video_sparse
 
 
 def bind(
-    call: AttentionCall, options: Mapping[str, object], progress: Progress
+    call: AttentionCall,
+    options: Mapping[str, object],
+    progress: Progress,
+    kernel: Callable[..., Tensor] = video_sparse,
 ) -> Callable[..., Tensor]:
     """The attend function of one site. Raises InvalidOptions."""
     chosen = read(VideoSparseOptions, options)
@@ -34,6 +37,6 @@ def bind(
         softmax_scale: float | None = None,
     ) -> Tensor:
         scale = query.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
-        return video_sparse(query, key, value, grid, topk, scale, coarse=coarse)
+        return kernel(query, key, value, grid, topk, scale, coarse=coarse)
 
     return attend

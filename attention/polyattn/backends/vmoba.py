@@ -21,7 +21,10 @@ log = logging.getLogger("polyattn")
 
 
 def bind(
-    call: AttentionCall, options: Mapping[str, object], progress: Progress
+    call: AttentionCall,
+    options: Mapping[str, object],
+    progress: Progress,
+    kernel: Callable[..., Tensor] = vmoba,
 ) -> Callable[..., Tensor]:
     """The attend function of one site. Raises InvalidOptions or UnsupportedCall."""
     chosen = read(VMoBAOptions, options)
@@ -58,7 +61,7 @@ def bind(
         if progress.step < chosen.first_full_step:
             return torch_sdpa.attend(query, key, value, None, False, softmax_scale)
         scale = query.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
-        return vmoba(query, key, value, grid, chunk, selection, scale)
+        return kernel(query, key, value, grid, chunk, selection, scale)
 
     return attend
 

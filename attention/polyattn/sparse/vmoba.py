@@ -7,6 +7,7 @@ sum (embedding_bag) merges each query's pairs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,9 @@ from polyattn.sparse.blocks import Blocks, cut, video_and_text
 from polyattn.sparse.heads import each_head
 from polyattn.sparse.options import Triple
 from polyattn.sparse.vmoba_selection import ACROSS_HEADS, by_threshold, by_topk
+
+# (query, key, value, blocks, rows, counts, scale) -> results and log-sum-exps: chunk_by_chunk.
+Pairs = Callable[[Tensor, Tensor, Tensor, Blocks, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 # Bytes of pair results that a head may hold: more queries are worked in several parts.
 PAIR_BYTES: Final = 64 * 2**20
@@ -50,8 +54,13 @@ def vmoba(
     chunk: Triple,
     selection: Selection,
     scale: float,
+    pairs: Pairs | None = None,
 ) -> Tensor:
-    """[batch, sequence, heads, dim]. `chunk` in tokens. Text sees and is seen by all."""
+    """[batch, sequence, heads, dim]. `chunk` in tokens. Text sees and is seen by all.
+
+    `pairs` computes what `chunk_by_chunk` does, where a device has a better way.
+    """
+    attend_pairs = pairs or chunk_by_chunk
     blocks = cut(grid.frames, grid.height, grid.width, chunk, query.device)
     video, text = video_and_text(grid)
     out = torch.empty_like(query)
@@ -68,11 +77,40 @@ def vmoba(
             if grid.text:
                 o[text] = attend(q[text][None], k[None], v[None], scale)[0]
             q_video, k_video, v_video = (blocks.arranged(t[video]) for t in (q, k, v))
-            one = _Head(q_video, k_video, v_video, k[text], v[text], blocks, selection, scale)
+            words = k[text], v[text]
+            one = _Head(q_video, k_video, v_video, *words, blocks, selection, scale, attend_pairs)
             blocks.restore(one.attend(None if selected is None else selected[head]), o[video])
 
     each_head(query, query.shape[2], one_head)
     return out
+
+
+def chunk_by_chunk(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    blocks: Blocks,
+    rows: Tensor,
+    counts: Tensor,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Results and log-sum-exps, in float32, of pairs that are listed chunk by chunk.
+
+    query, key, value [tokens, dim] in block order; rows [pairs]: the queries; counts [chunks].
+    """
+    out = query.new_empty(len(rows), query.shape[1], dtype=torch.float32)
+    lse = torch.empty_like(rows, dtype=torch.float32)
+    first = 0
+    for chunk, count in enumerate(counts.tolist()):
+        if count == 0:
+            continue
+        pairs = slice(first, first + count)
+        keys = slice(blocks.starts[chunk], blocks.starts[chunk + 1])
+        out[pairs], lse[pairs] = attend_with_lse(
+            query.index_select(0, rows[pairs]), key[keys], value[keys], scale
+        )
+        first += count
+    return out, lse
 
 
 def _gates(query: Tensor, key: Tensor, blocks: Blocks) -> Tensor:
@@ -102,6 +140,7 @@ class _Head:
     blocks: Blocks
     selection: Selection
     scale: float
+    pairs: Pairs
 
     def attend(self, selected: Tensor | None) -> Tensor:
         """The result. `selected` [queries, chunks] where it was decided over all heads."""
@@ -143,8 +182,10 @@ class _Head:
             chunks = gate.topk(topk, dim=1, sorted=False).indices.flatten()
             small = torch.int16 if self.blocks.count < 2**15 else torch.int64  # sorts faster
             ranked, order = chunks.to(small).sort(stable=True)
-            counts = torch.bincount(ranked, minlength=self.blocks.count)
-            parts, lse = self._pairs(query, order // topk, counts.tolist())
+            # Not bincount: on a GPU it would wait for the device to know its length.
+            counts = torch.zeros(self.blocks.count, dtype=torch.int64, device=order.device)
+            counts.index_add_(0, ranked.long(), torch.ones_like(order))
+            parts, lse = self._pairs(query, order // topk, counts)
             place = torch.empty_like(order)
             place[order] = torch.arange(len(order), device=order.device)
             by_query = lse[place].view(-1, topk)
@@ -158,7 +199,7 @@ class _Head:
         """Any number of chunks per query, at least its own."""
         chunks, rows = mask.t().nonzero(as_tuple=True)
         counts = torch.bincount(chunks, minlength=mask.shape[1])
-        parts, lse = self._pairs(query, rows, counts.tolist())
+        parts, lse = self._pairs(query, rows, counts)
         place = rows.sort(stable=True).indices
         per_query = mask.sum(dim=1)
         highest = torch.full_like(per_query, -torch.inf, dtype=torch.float32)
@@ -169,21 +210,8 @@ class _Head:
         merged = _weighted(place, parts, bags, (weights / total[rows])[place])
         return self._with_text(query, merged, highest + total.log())
 
-    def _pairs(self, query: Tensor, rows: Tensor, counts: list[int]) -> tuple[Tensor, Tensor]:
-        """Results and log-sum-exps of pairs that are listed chunk by chunk."""
-        out = query.new_empty(len(rows), query.shape[1], dtype=torch.float32)
-        lse = torch.empty_like(rows, dtype=torch.float32)
-        first = 0
-        for chunk, count in enumerate(counts):
-            if count == 0:
-                continue
-            pairs = slice(first, first + count)
-            keys = slice(self.blocks.starts[chunk], self.blocks.starts[chunk + 1])
-            out[pairs], lse[pairs] = attend_with_lse(
-                query.index_select(0, rows[pairs]), self.key[keys], self.value[keys], self.scale
-            )
-            first += count
-        return out, lse
+    def _pairs(self, query: Tensor, rows: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+        return self.pairs(query, self.key, self.value, self.blocks, rows, counts, self.scale)
 
     def _with_text(self, query: Tensor, out: Tensor, lse: Tensor) -> Tensor:
         if not len(self.text_key):

@@ -60,8 +60,11 @@ def test_exactly_the_documented_kernels_are_not_exact() -> None:
         "sage2": Fidelity.LOSSY,
         "sage3": Fidelity.LOSSY,
         "sta": Fidelity.SPARSE,
+        "sta_triton": Fidelity.SPARSE,
         "vsa": Fidelity.SPARSE,
+        "vsa_triton": Fidelity.SPARSE,
         "vmoba": Fidelity.SPARSE,
+        "vmoba_triton": Fidelity.SPARSE,
     }
 
 

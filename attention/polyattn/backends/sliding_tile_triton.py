@@ -1,0 +1,19 @@
+"""sliding_tile_attn by the Triton kernel for CUDA and ROCm; not run on hardware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from polyattn.backends import sliding_tile
+from polyattn.call import AttentionCall
+from polyattn.progress import Progress
+from polyattn.sparse import triton_attention
+
+
+def bind(
+    call: AttentionCall, options: Mapping[str, object], progress: Progress
+) -> Callable[..., Tensor]:
+    """As sliding_tile.bind."""
+    return sliding_tile.bind(call, options, progress, triton_attention.sliding_tile)
