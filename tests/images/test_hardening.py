@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from images.container import Hardening
 from images.platforms import Variant
 from tests.images.conftest import Ask, Python
 
@@ -57,8 +58,6 @@ for folder in ("/", "/opt/ditport", "/usr", "/var", "/etc", "/models", "/tmp"):
 
 
 def test_our_own_code_cannot_be_changed_even_where_the_root_is_writable(ask: Ask):
-    from images.container import Hardening
-
     outcome = ask(
         "-c",
         "open('/opt/ditport/bin/ditport', 'a')",
