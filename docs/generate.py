@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 GENERATED = Path(__file__).parent / "generated"
-COMMANDS = ("generate", "download", "models", "inspect", "probe", "backends")
+COMMANDS = ("generate", "download", "models", "inspect", "probe", "backends", "bench")
 
 
 def ditport(*words: str) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,27 +19,48 @@ COMMANDS = {
     "download": "fetch a model into the cache",
     "models": "list the models in the cache",
     "inspect": "show how a file was made",
+    "sta": "search and tune window masks for sliding_tile_attn",
     "probe": "show what this machine offers",
     "backends": "show which attention runs here, and why others do not",
+    "bench": "measure the attention that runs here",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code. Never shows a traceback unless asked."""
-    from ditport.errors import INTERRUPTED
-
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(words)
-    except KeyboardInterrupt:
+        with _terminable():
+            return _dispatch(words)
+    except (KeyboardInterrupt, Terminated) as error:
         print("ditport: interrupted", file=sys.stderr)  # noqa: T201
-        return INTERRUPTED
+        number = signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT
+        return 128 + number
     except BrokenPipeError:
         # The reader of our output went away; nothing is left to say to anyone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
         return _failed(error, words)
+
+
+class Terminated(BaseException):
+    """SIGTERM, raised like Ctrl-C so that half-written files are removed."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    def terminated(number: int, frame: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers belong to the main thread; someone else runs us
+        return
+    before = signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _dispatch(words: list[str]) -> int:
