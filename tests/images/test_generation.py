@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from images.container import Mount
+from images.engine import Image
 from tests.images.conftest import Ask, Python
 
 PROMPT = "a red circle moving right on a black background"
@@ -91,3 +94,25 @@ def test_an_empty_folder_of_models_is_used_where_it_lies(ask: Ask, tmp_path: Pat
     models.chmod(0o1777)
     outcome = ask("models", mounts=(Mount(models, "/models", read_only=False),))
     assert outcome.code == 0, outcome.errors
+
+
+def docker(*arguments: str) -> str:
+    done = subprocess.run(["docker", *arguments], check=True, capture_output=True, text=True)
+    return done.stdout + done.stderr
+
+
+def test_docker_stop_ends_a_run_and_leaves_nothing_half_written(image: Image, outputs: Mount):
+    generate = ("generate", "--prompt", PROMPT, "--num-inference-steps", "900")
+    mount = f"{outputs.source}:/outputs"
+    container = docker("run", "--detach", "--volume", mount, image.reference, *generate).strip()
+    try:
+        deadline = time.monotonic() + 180
+        while "steps" not in docker("logs", container):
+            assert time.monotonic() < deadline, docker("logs", container)
+            time.sleep(0.5)
+        docker("stop", "--time", "120", container)
+        code = docker("inspect", "--format", "{{.State.ExitCode}}", container).strip()
+        assert code == "130", docker("logs", container)
+    finally:
+        docker("rm", "--force", "--volumes", container)
+    assert list(outputs.source.iterdir()) == []
