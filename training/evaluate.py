@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
-import time
-from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class Size:
         return f"{self.side}x{self.side}x{self.frames}"
 
 
-SIZES = (Size(13, 64, 400), Size(1, 64, 400), Size(13, 128, 120), Size(1, 128, 120))
+SIZES = (Size(13, 64, 400), Size(1, 64, 400), Size(13, 128, 100), Size(1, 128, 100))
 
 
 @dataclass(frozen=True)
@@ -123,28 +124,50 @@ def difference_of_short_text(model: Path) -> int:
 
 
 def judge(
-    pipeline: Any, size: Size, batch: int = 10, seed: int = 1234, **settings: Any
-) -> Iterator[Verdict]:
-    """Random scenes of all combinations, each in one of its many wordings."""
+    pipeline: Any, size: Size, part: range, seed: int = 1234, batch: int = 10, **settings: Any
+) -> list[Verdict]:
+    """Random scenes of all combinations, each in one of its many wordings; those in `part`."""
     rng = random.Random(seed)
     combinations = all_combinations()
     scenes = [random_scene(rng, combinations) for _ in range(size.prompts)]
     prompts = [caption(s, rng) for s in scenes]
-    for start in range(0, size.prompts, batch):
-        chosen = range(start, min(start + batch, size.prompts))
+    verdicts = []
+    for start in range(part.start, part.stop, batch):
+        chosen = range(start, min(start + batch, part.stop))
         videos = generate(
-            pipeline, [prompts[i] for i in chosen], size, [seed + i for i in chosen], **settings
+            pipeline,
+            [prompts[i] for i in chosen],
+            size,
+            [seed + i for i in chosen],
+            **settings,
         )
         for i, video in zip(chosen, videos, strict=True):
             reading = read(video)
-            yield Verdict(
-                size.label,
-                prompts[i],
-                scenes[i],
-                is_held_out(scenes[i], size),
-                reading.right(scenes[i], moving=size.frames > 1),
-                asdict(reading),
+            verdicts.append(
+                Verdict(
+                    size.label,
+                    prompts[i],
+                    scenes[i],
+                    is_held_out(scenes[i], size),
+                    reading.right(scenes[i], moving=size.frames > 1),
+                    asdict(reading),
+                )
             )
+    return verdicts
+
+
+def judge_in_process(model: Path, size: Size, part: range, short_text: bool) -> list[Verdict]:
+    """As `judge`, with the pipeline that the process has loaded before, if it has."""
+    torch.set_num_threads(1)
+    return judge(_pipeline_of_process(model, short_text), size, part)
+
+
+@functools.cache
+def _pipeline_of_process(model: Path, short_text: bool) -> Any:
+    pipeline = load(model)
+    if short_text:
+        shorten_text(pipeline)
+    return pipeline
 
 
 def is_held_out(scene: Scene, size: Size) -> bool:
@@ -197,7 +220,7 @@ def markdown(table: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def contact_sheet(pipeline: Any, path: Path, videos: int = 14) -> None:
+def write_contact_sheet(model: Path, videos: int = 14) -> None:
     """First, middle and last frame of videos at both sizes; a row of images. No picking: the
     scenes walk through all attributes in order, seeds count up."""
     scenes = [
@@ -209,6 +232,8 @@ def contact_sheet(pipeline: Any, path: Path, videos: int = 14) -> None:
         )
         for i in range(videos)
     ]
+    torch.set_num_threads(1)
+    pipeline = load(model)
     cell = 96
     columns: list[np.ndarray] = []
     for size in (Size(13, 64, videos), Size(13, 128, videos), Size(1, 64, videos)):
@@ -231,31 +256,41 @@ def contact_sheet(pipeline: Any, path: Path, videos: int = 14) -> None:
                 for m in moments
             ]
             columns += [np.concatenate(row, axis=1) for row in cells]
-    Image.fromarray(np.concatenate(columns, axis=0)).save(path, optimize=True)
+    Image.fromarray(np.concatenate(columns, axis=0)).save(
+        model / "contact_sheet.png", optimize=True
+    )
 
 
-def evaluate(model: Path, sizes: tuple[Size, ...] = SIZES) -> None:
+def evaluate(model: Path, sizes: tuple[Size, ...] = SIZES, processes: int = 2) -> None:
     """Writes evaluation.json and contact_sheet.png into the model folder; prints the tables."""
     torch.set_num_threads(1)
-    pipeline = load(model)
-    contact_sheet(pipeline, model / "contact_sheet.png")
     difference = difference_of_short_text(model)
     print(f"short text differs from the pipeline's own by {difference}/255 at most", flush=True)
-    if difference <= 1:
-        shorten_text(pipeline)
-    verdicts: list[Verdict] = []
-    for size in sizes:
-        start = time.monotonic()
-        made = list(judge(pipeline, size))
-        verdicts += made
-        right = sum(v.jointly for v in made) / len(made)
-        print(
-            f"{size.label}: {right:.1%} of {len(made)} in {time.monotonic() - start:.0f} s",
-            flush=True,
-        )
+    short_text = difference <= 1
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        sheet = pool.submit(write_contact_sheet, model)
+        futures = [
+            pool.submit(
+                judge_in_process,
+                model,
+                size,
+                range(start, min(start + 20, size.prompts)),
+                short_text,
+            )
+            for size in sizes
+            for start in range(0, size.prompts, 20)
+        ]
+        verdicts = []
+        for future in futures:
+            verdicts += future.result()
+            last = verdicts[-1].size
+            of_size = [v for v in verdicts if v.size == last]
+            right = sum(v.jointly for v in of_size) / len(of_size)
+            print(f"{last}: {right:.1%} of {len(of_size)}", flush=True)
+        sheet.result()
     report = {
         "settings": {k: GENERATION_DEFAULTS[k] for k in ("num_inference_steps", "guidance_scale")},
-        "short text": {"used": difference <= 1, "largest pixel difference": difference},
+        "short text": {"used": short_text, "largest pixel difference": difference},
         "table": rows(verdicts),
         "by shape": shape_rows(verdicts),
         "wrong": [
