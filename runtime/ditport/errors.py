@@ -1,7 +1,8 @@
 """Causes of failure, one class each, with the exit code that a shell sees.
 
 Every message is cause, evidence, remedy. 2 means: refused before any model was loaded, the
-request can be mended. 1: something failed while working. 3: out of memory. 130: interrupted.
+request can be mended. 1: something failed while working. 3: out of memory. 130: interrupted, and
+143 where SIGTERM did it.
 """
 
 from __future__ import annotations
@@ -146,9 +147,6 @@ class OutOfMemory(DitportError):
     """Not enough device or host memory."""
 
     exit_code = 3
-
-
-INTERRUPTED = 130  # exit code after Ctrl-C, as shells expect: 128 + SIGINT
 
 
 def nearest(given: str, known: Iterable[str], closeness: float = 0.6) -> str | None:

@@ -136,9 +136,9 @@ def described(settings: ModelSettings, sink: Sink) -> ModelDescription:
 
 
 def uncalled(settings: Settings, adapters: LoraPlan) -> tuple[str, ...]:
-    """The packages that this run will not call; see models/deferral.py."""
+    """The packages of which this run needs less than importing them gives."""
     torch_parts = () if settings.compilation.enable_torch_compile else ("torch", "sympy")
-    return (*torch_parts, *(() if adapters.loras else ("peft",)))
+    return (*torch_parts, "diffusers", *(() if adapters.loras else ("peft",)))
 
 
 def still_image(settings: Settings) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ditport.errors import LoadFailed
 from ditport.generation.events import Loading, Sink
-from ditport.models import deferral, single_file
+from ditport.models import deferral, lazy_packages, single_file
 from ditport.models.components import dtype_argument, load_component
 from ditport.models.description import Component, ModelDescription
 from ditport.models.precision import PrecisionPlan
@@ -40,7 +40,7 @@ class LoadPlan:
     precision: PrecisionPlan
     trust_remote_code: bool = False
     replaced: tuple[tuple[str, Path], ...] = ()  # components that come from another folder
-    deferred: tuple[str, ...] = ()  # packages that nothing here will call, see deferral
+    deferred: tuple[str, ...] = ()  # see deferral and lazy_packages
 
 
 def load(model: ModelDescription, plan: LoadPlan, sink: Sink) -> Any:
@@ -48,6 +48,8 @@ def load(model: ModelDescription, plan: LoadPlan, sink: Sink) -> Any:
     sink(Loading(None, 0, len(model.components)))
     quiet_libraries()
     deferral.defer(plan.deferred)
+    if "diffusers" in plan.deferred:
+        lazy_packages.install()
     try:
         return _load(model, plan, sink)
     except CAUSES as error:

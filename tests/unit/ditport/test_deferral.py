@@ -42,15 +42,58 @@ made = pipeline("a red circle", height=32, width=32, num_frames=5, num_inference
 from ditport.models.deferral import Deferred
 print(hashlib.sha256(made.tobytes()).hexdigest())
 real = {n for n, m in sys.modules.items() if not isinstance(m, Deferred)}
+print(sorted(n for n in real if n.startswith("diffusers.models.transformers.t5_film")))
 print(sorted(real & {"torch._dynamo", "sympy", "peft", "torch.distributed.tensor"}))
 """
 
 
 def test_the_same_bytes_without_the_modules(small_wan: Path) -> None:
-    plain, _ = run(GENERATE, str(small_wan), "").splitlines()
-    lean, loaded = run(GENERATE, str(small_wan), "torch,sympy,peft").splitlines()
+    plain, everything, _ = run(GENERATE, str(small_wan), "").splitlines()
+    lean, nothing, loaded = run(GENERATE, str(small_wan), "torch,sympy,peft,diffusers").splitlines()
     assert lean == plain
-    assert loaded == "[]"
+    assert loaded == nothing == "[]"
+    assert everything != nothing  # else the test would not see a difference
+
+
+LAZY = """
+from ditport.models import lazy_packages
+lazy_packages.install()
+import diffusers.models.transformers as package
+assert type(package).__name__ == "LazyPackage"
+from diffusers.models.transformers import WanTransformer3DModel
+from diffusers import WanTransformer3DModel as again
+assert WanTransformer3DModel is again
+assert WanTransformer3DModel.__module__ == "diffusers.models.transformers.transformer_wan"
+from diffusers.models.transformers.transformer_flux import FluxTransformer2DModel
+assert package.FluxTransformer2DModel is FluxTransformer2DModel
+assert "T5FilmDecoder" in dir(package)
+assert not hasattr(package, "NoSuchModel")
+print("lazy")
+"""
+
+
+def test_lazy_packages_give_the_same_names() -> None:
+    assert run(LAZY) == "lazy\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "origins"),
+    [
+        ("from .a import B, C\n", {"B": "a", "C": "a"}),
+        ("from ..x import y\nif y():\n    from .a import B\n", {"B": "a"}),
+        ('"""Words."""\n', {}),
+        ("from .a import B as C\n", None),
+        ("from .a import *\n", None),
+        ("from . import a\n", None),
+        ("import os\n", None),
+        ("X = 1\n", None),
+        ("if y():\n    from .a import B\nelse:\n    B = None\n", None),
+    ],
+)
+def test_only_lists_of_imports_are_made_lazy(source: str, origins: dict[str, str] | None) -> None:
+    from ditport.models.lazy_packages import read_origins
+
+    assert read_origins(source) == origins
 
 
 AFTERWARDS = """
