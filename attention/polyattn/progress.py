@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from polyattn.sparse.search import Recorder
+
 
 class Progress:
     """The denoising step that is running, counted from 0, and how many there will be.
@@ -10,8 +15,9 @@ class Progress:
     attached pipeline, as everywhere.
     """
 
-    __slots__ = ("step", "steps")
+    __slots__ = ("recorder", "step", "steps")
 
     def __init__(self) -> None:
         self.step = 0
         self.steps: int | None = None
+        self.recorder: Recorder | None = None  # measures windows instead of using them

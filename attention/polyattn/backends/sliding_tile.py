@@ -26,6 +26,8 @@ def bind(
     kernel: Callable[..., Tensor] = sliding_tile,
 ) -> Callable[..., Tensor]:
     """The attend function of one site. Raises InvalidOptions; while running UnsupportedCall."""
+    if progress.recorder is not None:
+        return progress.recorder.bind(call, progress)
     chosen = read(SlidingTileOptions, options)
     grid = call.grid
     assert grid is not None, "a need of the row"

@@ -35,6 +35,7 @@ from polyattn.integrations.tracer import FirstForward
 from polyattn.integrations.transformers import attach_encoder, is_transformers_model
 from polyattn.layers import Context, GridKey, GridState, LocalAttention
 from polyattn.preferences import NO_PREFERENCES, AttentionPreferences, is_denoiser
+from polyattn.progress import Progress
 from polyattn.selector import check_preferences
 
 log = logging.getLogger("polyattn")
@@ -60,6 +61,16 @@ class Attachment:
         """What the self-check of each model says, by component."""
         return {check.component: check.status for check in self._checks}
 
+    @property
+    def kernels(self) -> tuple[tuple[str, str], ...]:
+        """Which of torch's own kernels ran in each traced pass, by component."""
+        return tuple((check.component, check.kernels) for check in self._checks if check.kernels)
+
+    @property
+    def progress(self) -> Progress:
+        """The denoising step that is running."""
+        return self._context.progress
+
     def snapshot(self) -> Snapshot:
         """The counts now, to report from later."""
         return snapshot(self._context.tallies)
@@ -69,7 +80,10 @@ class Attachment:
         return ExecutionReport(
             executions(self._context.tallies, since),
             (*map(str, self.unrouted), *(b for check in self._checks for b in check.bypasses)),
-            tuple(f"{component}: {result}" for component, result in self.checks.items()),
+            (
+                *(f"{component}: {result}" for component, result in self.checks.items()),
+                *(f"{component}: torch's kernels: {names}" for component, names in self.kernels),
+            ),
         )
 
     def detach(self) -> None:
