@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ditport.cli.parser import Parser
-from ditport.generation.job import Settings
+from ditport.generation.settings import Settings
 from ditport.options import add_options, build
 
 TITLES: Final = {

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ditport.errors import AttentionRefused, UsageError
 from ditport.options import nonempty, one_of, setting
 from polyattn.errors import AttentionError
-from polyattn.facts import PlatformFacts
-from polyattn.preferences import AttentionPreferences, preferences_from_options
-from polyattn.selector import check_preferences
-from polyattn.vocabulary import OnSubstitution
+
+if TYPE_CHECKING:
+    from polyattn.facts import PlatformFacts
+    from polyattn.preferences import AttentionPreferences
+    from polyattn.vocabulary import OnSubstitution
 
 # diffusers' own names for kernels, which sglang passes through for diffusers pipelines.
 DIFFUSERS_NAMES: Final = {
@@ -90,6 +91,9 @@ def preferences(
                 "Put mask_strategy_file_path into the config.",
             )
         config = f"mask_strategy_file_path={settings.mask_strategy_file_path}"
+    from polyattn.preferences import preferences_from_options
+    from polyattn.selector import check_preferences
+
     try:
         asked = preferences_from_options(
             attention_backend=backend,

@@ -8,24 +8,23 @@ from pathlib import Path
 
 from ditport.errors import UsageError
 from ditport.generation import attention, checks
-from ditport.generation.attention import AttentionSettings
 from ditport.generation.events import Sink
-from ditport.generation.later import LaterSettings, refuse_later
+from ditport.generation.later import refuse_later
 from ditport.generation.prompts import PromptLine, read_prompts
 from ditport.generation.request import Request, SamplingSettings, resolve
-from ditport.media.formats import OutputSettings, format_of
+from ditport.generation.settings import Settings
+from ditport.media.formats import format_of
 from ditport.media.naming import given_path, plan_paths
 from ditport.media.writing import check_space, check_writable
 from ditport.models import compilation, device, lora, memory, precision
-from ditport.models.compilation import CompilationPlan, CompilationSettings
+from ditport.models.compilation import CompilationPlan
 from ditport.models.description import ModelDescription
 from ditport.models.device import DeviceSettings
 from ditport.models.folder import describe
 from ditport.models.load import LoadPlan
 from ditport.models.locate import locate
-from ditport.models.lora import LoraPlan, LoraSettings
-from ditport.models.memory import MemoryPlan, MemorySettings
-from ditport.models.precision import PrecisionSettings
+from ditport.models.lora import LoraPlan
+from ditport.models.memory import MemoryPlan
 from ditport.models.replacements import replacements
 from ditport.models.source import ModelSettings
 from ditport.startup import startup_notes
@@ -33,22 +32,6 @@ from polyattn.facts import PlatformFacts
 from polyattn.preferences import AttentionPreferences
 from polyattn.probe.static import static_facts
 from polyattn.vocabulary import PlatformName
-
-
-@dataclass(frozen=True)
-class Settings:
-    """All that a user can say about a run."""
-
-    sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    model: ModelSettings = field(default_factory=ModelSettings)
-    lora: LoraSettings = field(default_factory=LoraSettings)
-    precision: PrecisionSettings = field(default_factory=PrecisionSettings)
-    device: DeviceSettings = field(default_factory=DeviceSettings)
-    memory: MemorySettings = field(default_factory=MemorySettings)
-    compilation: CompilationSettings = field(default_factory=CompilationSettings)
-    attention: AttentionSettings = field(default_factory=AttentionSettings)
-    output: OutputSettings = field(default_factory=OutputSettings)
-    later: LaterSettings = field(default_factory=LaterSettings)
 
 
 @dataclass(frozen=True)

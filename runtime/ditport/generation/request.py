@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ditport.models.description import ModelDescription
 from ditport.options import nonempty, one_of, real, setting, text, whole
+
+if TYPE_CHECKING:
+    from ditport.models.description import ModelDescription
 
 DEFAULT_SEED: Final = 42
 DEFAULT_FPS: Final = 24  # where neither the model nor the pipeline says; sglang's

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ditport.models.description import ModelDescription
 from ditport.options import flag, setting
+
+if TYPE_CHECKING:
+    from ditport.models.description import ModelDescription
 
 
 @dataclass(frozen=True)

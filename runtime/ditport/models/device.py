@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ditport.errors import DeviceRefused
 from ditport.options import nonempty, setting
-from polyattn.facts import PlatformFacts
 from polyattn.vocabulary import PlatformName
+
+if TYPE_CHECKING:
+    from polyattn.facts import PlatformFacts
 
 KINDS: Final = ("auto", "cpu", "cuda", "mps")
 

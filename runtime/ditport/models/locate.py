@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from ditport.errors import ModelForeign, ModelMissing, NotInThisVersion, UsageError, nearest
 from ditport.generation.events import Sink
-from ditport.models.source import DEMO, DEMO_FOLDER, ModelSettings, ModelSource
-
-HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+from ditport.models.source import DEMO, DEMO_FOLDER, HUB_ID, ModelSettings, ModelSource
 
 
 def locate(settings: ModelSettings, sink: Sink) -> ModelSource:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ditport.errors import LoraRefused, UsageError
-from ditport.models.description import ModelDescription
-from ditport.models.locate import HUB_ID
+from ditport.models.source import HUB_ID
 from ditport.models.weights import damage, read_header
 from ditport.options import nonempty, real, setting
+
+if TYPE_CHECKING:
+    from ditport.models.description import ModelDescription
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ditport.errors import DtypeRefused
 from ditport.options import one_of, setting
-from polyattn.facts import PlatformFacts
+
+if TYPE_CHECKING:
+    from polyattn.facts import PlatformFacts
 
 NAMES: Final = ("auto", "float32", "float16", "bfloat16", "float64")
 SHORT: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}

@@ -7,8 +7,7 @@ from pathlib import Path
 from ditport.errors import ModelForeign, ModelMissing, NotInThisVersion, UnknownOption, UsageError
 from ditport.models.description import ModelDescription
 from ditport.models.folder import check_component, read_config
-from ditport.models.locate import HUB_ID
-from ditport.models.source import ModelSettings, ModelSource
+from ditport.models.source import HUB_ID, ModelSettings, ModelSource
 
 
 def replacements(settings: ModelSettings, model: ModelDescription) -> tuple[tuple[str, Path], ...]:

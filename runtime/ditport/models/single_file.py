@@ -14,8 +14,7 @@ from ditport.generation.events import Sink
 from ditport.models.components import dtype_argument, load_component
 from ditport.models.description import ModelDescription
 from ditport.models.folder import describe
-from ditport.models.locate import HUB_ID
-from ditport.models.source import ModelSettings, ModelSource
+from ditport.models.source import HUB_ID, ModelSettings, ModelSource
 from ditport.models.weights import damage, read_header
 
 MISSING_COMPONENT: Final = re.compile(r"Failed to load (\w+)")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from ditport.options import flag, nonempty, setting
 
-DEMO = "demo"
-DEMO_FOLDER = Path(__file__).parent.parent / "demo" / "model"
+HUB_ID: Final = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
+DEMO: Final = "demo"
+DEMO_FOLDER: Final = Path(__file__).parent.parent / "demo" / "model"
 
 Kind = Literal["demo", "folder", "file", "hub"]
 
