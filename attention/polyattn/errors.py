@@ -42,6 +42,10 @@ class BypassedAttention(AttentionError):
     """The self-check saw attention that does not go through polyattn."""
 
 
+class NonFiniteOutput(AttentionError):
+    """A lossy backend made NaN or infinite numbers, and `--on-substitution error` is set."""
+
+
 class NotAttached(AttentionError):
     """detach() or report() on something that attach() did not produce or that was detached."""
 

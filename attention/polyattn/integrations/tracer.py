@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.overrides import TorchFunctionMode
 
-from polyattn.errors import BypassedAttention
+from polyattn import capabilities
+from polyattn.errors import BypassedAttention, NonFiniteOutput
 from polyattn.executions import Tally
+from polyattn.integrations.kernels import TorchKernels
 from polyattn.layers import Context
+from polyattn.vocabulary import Fidelity
 
 log = logging.getLogger("polyattn")
 
@@ -37,6 +40,7 @@ class Tracer(TorchFunctionMode):
         self._component = component
         self._counted = self._count()
         self.bypasses: list[str] = []
+        self.kernels = TorchKernels()
         self.seen = 0
 
     def start(self) -> None:
@@ -60,6 +64,7 @@ class Tracer(TorchFunctionMode):
             if counted == self._counted:
                 self.bypasses.append(self._where())
             self._counted = counted
+            self.kernels.note(args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
     def _count(self) -> int:
@@ -92,6 +97,7 @@ class FirstForward:
     ) -> None:
         self.component = component
         self.bypasses: tuple[str, ...] = ()
+        self.kernels = ""  # torch's own, of the traced pass: "flash 8, math 2"
         self._model = model
         self._context = context
         self._tracer: Tracer | None = None
@@ -123,19 +129,56 @@ class FirstForward:
             self._tracer = Tracer(self._context.tallies, self._model, self.component)
             self._tracer.start()
 
-    def _after(self, _: nn.Module, __: Any, ___: Any) -> None:
+    def _after(self, _: nn.Module, __: Any, output: Any) -> None:
         if is_compiling() or self._tracer is None:
             return
         tracer, self._tracer = self._tracer, None
         tracer.stop()
         self.disarm()
         self.bypasses = tuple(dict.fromkeys(tracer.bypasses))
+        self.kernels = str(tracer.kernels)
+        tracer.kernels.warn(self.component)
         self._result = (
             f"traced: {tracer.seen} attention calls of torch, {len(tracer.bypasses)} not counted"
         )
+        self._check_finite(output)
         if not self.bypasses:
             return
         message = f"Attention that polyattn does not route ran in {', '.join(self.bypasses)}."
         if self._context.preferences.on_substitution == "error":
             raise BypassedAttention(f"{message} Use --on-substitution warn to run nevertheless.")
         log.warning("%s", message)
+
+    def _check_finite(self, output: Any) -> None:
+        """Under lossy attention a first output with NaN or infinity is an error, or a warning."""
+        component = self.component.partition(".")[0]
+        lossy = {
+            tally.selection.implementation
+            for tally in self._context.tallies
+            if tally.calls
+            and tally.call.site
+            and tally.call.site.component == component
+            and capabilities.row(tally.selection.implementation).fidelity is Fidelity.LOSSY
+        }
+        if not lossy or all(bool(tensor.isfinite().all()) for tensor in _tensors(output)):
+            return
+        names = ", ".join(sorted(lossy))
+        self._result = f"{self._result}; output not finite under {names}"
+        message = (
+            f"The first output of {self.component} holds NaN or infinite numbers under {names}, "
+            "which is lossy: the picture will be black. Use an exact backend, such as "
+            f"--component-attention-backends {component}=torch_sdpa."
+        )
+        if self._context.preferences.on_substitution == "error":
+            raise NonFiniteOutput(message)
+        log.warning("%s", message)
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    """The floating tensors of a forward's output, however it is wrapped."""
+    if isinstance(output, Tensor):
+        return [output] if output.is_floating_point() else []
+    parts = output.values() if isinstance(output, dict) else output
+    if not isinstance(output, (dict, list, tuple)):
+        return []
+    return [tensor for part in parts for tensor in _tensors(part)]

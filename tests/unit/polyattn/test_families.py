@@ -113,6 +113,8 @@ def test_a_denoiser_computes_the_same_bits_and_its_sites_are_known(
     assert report.bypasses == ()
     (check,) = attachment.checks.values()
     assert check == f"traced: {report.calls} attention calls of torch, 0 not counted"
+    ((_, kernels),) = attachment.kernels
+    assert sum(int(word) for word in kernels.split() if word.strip(",").isdigit()) <= report.calls
     # The first pass was traced; the second is as the pipeline's later steps.
     assert torch.equal(denoiser.run(model), expected)
     assert attachment.report().calls == 2 * report.calls
