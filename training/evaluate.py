@@ -280,17 +280,23 @@ def evaluate(model: Path, sizes: tuple[Size, ...] = SIZES, processes: int = 2) -
             for size in sizes
             for start in range(0, size.prompts, 20)
         ]
-        verdicts = []
+        verdicts: list[Verdict] = []
         for future in futures:
             verdicts += future.result()
             last = verdicts[-1].size
             of_size = [v for v in verdicts if v.size == last]
             right = sum(v.jointly for v in of_size) / len(of_size)
             print(f"{last}: {right:.1%} of {len(of_size)}", flush=True)
+            # Again and again, so that an interrupted evaluation still says what it found.
+            _write_report(model, verdicts, difference)
         sheet.result()
+    print(markdown(rows(verdicts)), markdown(shape_rows(verdicts)), sep="\n\n", flush=True)
+
+
+def _write_report(model: Path, verdicts: list[Verdict], difference: int) -> None:
     report = {
         "settings": {k: GENERATION_DEFAULTS[k] for k in ("num_inference_steps", "guidance_scale")},
-        "short text": {"used": short_text, "largest pixel difference": difference},
+        "short text": {"used": difference <= 1, "largest pixel difference": difference},
         "table": rows(verdicts),
         "by shape": shape_rows(verdicts),
         "wrong": [
@@ -298,4 +304,3 @@ def evaluate(model: Path, sizes: tuple[Size, ...] = SIZES, processes: int = 2) -
         ],
     }
     (model / "evaluation.json").write_text(json.dumps(report, indent=1) + "\n")
-    print(markdown(rows(verdicts)), markdown(shape_rows(verdicts)), sep="\n\n", flush=True)
