@@ -160,6 +160,42 @@ def test_a_disk_that_is_too_small_is_seen_before(
         subprocess.run(["umount", str(disk)], check=True)
 
 
+def test_a_lora_changes_the_output_by_its_weight(
+    ditport: Run, small_wan: Path, tmp_path: Path
+) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    width, rank = 24, 2
+    target = "transformer.blocks.0.attn1.to_q"
+    torch.manual_seed(0)
+    save_file(
+        {
+            f"{target}.lora_A.weight": torch.randn(rank, width),
+            f"{target}.lora_B.weight": torch.randn(width, rank) * 5,
+        },
+        tmp_path / "style.safetensors",
+    )
+    options = {
+        "base": [],
+        "off": ["--lora-path", "style.safetensors", "--lora-scale", "0"],
+        "on": ["--lora-path", "style.safetensors", "--lora-nickname", "style"],
+    }
+    from PIL import Image
+
+    pictures = {}
+    for name, more in options.items():
+        done = ditport(
+            *words(small_wan, "--num-frames", "1", "--output-path", f"{name}.png", *more)
+        )
+        assert done.returncode == 0, done.stderr
+        with Image.open(tmp_path / f"{name}.png") as image:
+            pictures[name] = image.tobytes()
+    assert pictures["off"] == pictures["base"] != pictures["on"]
+    shown = json.loads(ditport("inspect", "on.png", "--json").stdout)
+    assert shown["model"]["loras"] == [{"path": "style.safetensors", "name": "style", "scale": 1.0}]
+
+
 def test_out_of_memory_tells_what_helps(
     small_wan: Path, tmp_path: Path, environ: dict[str, str]
 ) -> None:

@@ -166,3 +166,41 @@ def test_memory_that_is_out_is_not_called_a_failed_call(small_wan: Path) -> None
     error = RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
     with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
         running.generate(Broken(error), request, 0, 1, ignore)
+
+
+class Recording(Broken):
+    """A pipeline that takes images and keeps what it was called with."""
+
+    _execution_device = "cpu"
+
+    def __call__(  # type: ignore[override]
+        self, image: Any, prompt: str, num_frames: int, frame_rate: float, generator: Any
+    ) -> Any:
+        self.called = {"image": image, "num_frames": num_frames, "frame_rate": frame_rate}
+        return type("Made", (), {"images": self.outcome})
+
+
+def test_images_and_frame_rates_reach_the_pipeline(small_wan: Path, tmp_path: Path) -> None:
+    import numpy
+    from PIL import Image
+
+    for name, mode in (("one.png", "RGBA"), ("two.png", "L")):
+        Image.new(mode, (8, 8)).save(tmp_path / name)
+    paths = (str(tmp_path / "one.png"), str(tmp_path / "two.png"))
+    request = job(small_wan, Path("x.mp4"), "--no-save-output").requests[0]
+    pipeline = Recording(numpy.full((2, 8, 8, 3), 0.5))
+    frames = running.generate(pipeline, dataclasses.replace(request, images=paths), 0, 1, ignore)
+    assert [image.mode for image in pipeline.called["image"]] == ["RGB", "RGB"]
+    assert pipeline.called["frame_rate"] == request.fps
+    assert frames.shape == (1, 8, 8, 3)  # one picture of those that the pipeline made
+    assert (frames == 128).all()
+    running.generate(pipeline, dataclasses.replace(request, images=paths[:1]), 0, 1, ignore)
+    assert pipeline.called["image"].size == (8, 8)
+
+
+def test_attention_that_fails_while_running_is_told(small_wan: Path) -> None:
+    from polyattn.errors import AttentionError
+
+    request = job(small_wan, Path("x.mp4"), "--no-save-output").requests[0]
+    with pytest.raises(GenerationFailed, match="cannot serve this"):
+        running.generate(Broken(AttentionError("cannot serve this")), request, 0, 1, ignore)
