@@ -180,7 +180,9 @@ class _Head:
             gate = _gate(query, means)
             gate.scatter_(1, own[:, None], torch.inf)
             chunks = gate.topk(topk, dim=1, sorted=False).indices.flatten()
-            small = torch.int16 if self.blocks.count < 2**15 else torch.int64  # sorts faster
+            # Small numbers sort faster on a processor; Metal is only known to sort wide ones.
+            few = query.device.type == "cpu" and self.blocks.count < 2**15
+            small = torch.int16 if few else torch.int64
             ranked, order = chunks.to(small).sort(stable=True)
             # Not bincount: on a GPU it would wait for the device to know its length.
             counts = torch.zeros(self.blocks.count, dtype=torch.int64, device=order.device)
@@ -220,4 +222,15 @@ class _Head:
 
 
 def _weighted(place: Tensor, parts: Tensor, bags: Tensor, weights: Tensor) -> Tensor:
+    """Per query the weighted sum of its pairs: parts[place[bags[q] : bags[q + 1]]]."""
+    if parts.device.type == "mps":
+        return summed(place, parts, bags, weights)
     return embedding_bag(place, parts, bags, mode="sum", per_sample_weights=weights)
+
+
+def summed(place: Tensor, parts: Tensor, bags: Tensor, weights: Tensor) -> Tensor:
+    """The same in basic operations, for devices that may lack weighted embedding_bag."""
+    pairs = torch.arange(len(place), device=place.device)
+    query = torch.searchsorted(bags, pairs, right=True) - 1
+    out = parts.new_zeros(len(bags), parts.shape[1])
+    return out.index_add_(0, query, parts[place] * weights[:, None])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn.functional import embedding_bag
 
 from polyattn.backends.vmoba import layer_chunks
 from polyattn.call import Grid
@@ -73,6 +74,13 @@ def test_working_in_parts_changes_nothing(
     monkeypatch.setattr(module, "_ROWS", 37)
     parts = vmoba(query, key, value, grid, chunk, selection, 0.25)
     torch.testing.assert_close(parts, whole, atol=1e-6, rtol=0)
+
+
+def test_pairs_are_merged_alike_where_embedding_bag_may_be_missing() -> None:
+    parts, weights = torch.randn(12, 5), torch.rand(12)
+    place, bags = torch.randperm(12), torch.tensor([0, 1, 5, 7])
+    expected = embedding_bag(place, parts, bags, mode="sum", per_sample_weights=weights)
+    torch.testing.assert_close(module.summed(place, parts, bags, weights), expected)
 
 
 def test_every_chunk_is_dense_attention() -> None:
