@@ -79,7 +79,15 @@ class Attachment:
         """What ran since the snapshot, or since attach()."""
         return ExecutionReport(
             executions(self._context.tallies, since),
-            (*map(str, self.unrouted), *(b for check in self._checks for b in check.bypasses)),
+            (
+                *map(str, self.unrouted),
+                *(b for check in self._checks for b in check.bypasses),
+                *(
+                    f"{layer.site} {why}"
+                    for layer, why in standins.passed_on.items()
+                    if layer.context is self._context
+                ),
+            ),
             (
                 *(f"{component}: {result}" for component, result in self.checks.items()),
                 *(f"{component}: torch's kernels: {names}" for component, names in self.kernels),

@@ -7,7 +7,9 @@ that shares a module with an attached model, are unaffected.
 
 from __future__ import annotations
 
+import logging
 import threading
+import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -15,9 +17,11 @@ from typing import Any
 import torch.nn.functional
 from torch import Tensor
 
-from polyattn.errors import UnsupportedCall
+from polyattn.errors import BypassedAttention, UnsupportedCall
 from polyattn.integrations.identity import CURRENT
 from polyattn.layers import LocalAttention
+
+log = logging.getLogger("polyattn")
 
 _lock = threading.Lock()
 # (module name, name in it) -> (uses, the module's own value)
@@ -85,7 +89,11 @@ def _dispatch_standin(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
         parallel_config: Any = None,
     ) -> Tensor:
         layer = CURRENT.layer
-        if layer is None:
+        # A flex BlockMask (Kandinsky 5's NABLA, Wan Animate 2) is a kernel's own, not a mask.
+        foreign = attn_mask is not None and not isinstance(attn_mask, Tensor)
+        if layer is not None and foreign:
+            _pass_on(layer, type(attn_mask).__name__)
+        if layer is None or foreign:
             return original(
                 query,
                 key,
@@ -149,6 +157,22 @@ def _scaled_dot_product_attention(
         is_causal,
         scale,
     ).transpose(1, 2)
+
+
+# Sites whose calls went to diffusers' own kernels, and why.
+passed_on: weakref.WeakKeyDictionary[LocalAttention, str] = weakref.WeakKeyDictionary()
+
+
+def _pass_on(layer: LocalAttention, what: str) -> None:
+    if layer in passed_on:
+        return
+    why = f"attends by a {what}, which only diffusers' own kernel reads"
+    if layer.context.preferences.on_substitution == "error":
+        raise BypassedAttention(
+            f"{layer.site} {why}. Use --on-substitution warn to run nevertheless."
+        )
+    passed_on[layer] = why
+    log.warning("%s %s: not routed", layer.site, why)
 
 
 def _refuse(

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from polyattn.errors import BypassedAttention, NotAttached, UnknownName, UnsupportedCall
 from polyattn.facts import PlatformFacts
+from polyattn.integrations import standins
 from polyattn.integrations.diffusers import attach, detach
 from polyattn.integrations.identity import CURRENT
 from polyattn.preferences import AttentionPreferences, Request
@@ -285,6 +286,33 @@ def test_dropout_is_refused_rather_than_dropped(cpu: PlatformFacts) -> None:
             module.dispatch_attention_fn(query, query, query, dropout_p=0.1)
     finally:
         CURRENT.layer = None
+    attachment.detach()
+
+
+class _BlockMask:
+    """What flex attention takes for a mask."""
+
+
+def test_a_kernels_own_mask_goes_to_diffusers_and_is_named(cpu: PlatformFacts) -> None:
+    pipeline = build_wan()
+    seen: list[Any] = []
+
+    def own(query: torch.Tensor, *args: Any, **_: Any) -> torch.Tensor:
+        seen.append(args[2])
+        return query
+
+    standin = standins._dispatch_standin(own)
+    attachment = attach(pipeline, facts=cpu)
+    mask, query = _BlockMask(), torch.randn(1, 4, 2, 8)
+    CURRENT.layer = pipeline.transformer.blocks[0].attn1.processor._polyattn_layer
+    try:
+        for _ in range(2):
+            assert standin(query, query, query, mask) is query
+    finally:
+        CURRENT.layer = None
+    assert seen == [mask, mask]
+    (bypass,) = attachment.report().bypasses
+    assert bypass.startswith("transformer.blocks.0.attn1 attends by a _BlockMask")
     attachment.detach()
 
 
