@@ -97,6 +97,14 @@ DEFERRED: Final[Mapping[str, Sequence[str]]] = {
 }
 
 
+# A real module of one package drops the stand-ins of all of its family.
+FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "torch": ("torch.", "sympy"),
+    "sympy": ("torch.", "sympy"),
+    "peft": ("peft",),
+}
+
+
 class StandIn(type):
     """The class of stand-ins: classes, since they are used in annotations and `isinstance`."""
 
@@ -140,6 +148,9 @@ class Deferred(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        real = sys.modules.get(self.__name__)
+        if real is not None and not isinstance(real, Deferred):
+            return getattr(real, name)  # someone kept this one
         child = f"{self.__name__}.{name}"
         if isinstance(sys.modules.get(child), Deferred):
             return sys.modules[child]
@@ -172,9 +183,10 @@ class Submodules(MetaPathFinder):
         if not isinstance(sys.modules.get(parent), Deferred):
             return None
         load(parent)
-        if name in sys.modules:
-            return ModuleSpec(name, Existing(sys.modules[name]))
-        return None
+        # The package may have imported it. importlib would then load it a second time, unless
+        # it is not in sys.modules until its own spec puts it back.
+        module = sys.modules.pop(name, None)
+        return None if module is None else ModuleSpec(name, Existing(module))
 
 
 def stand_in(module: str, name: str) -> StandIn:
@@ -205,10 +217,13 @@ def defer(packages: Sequence[str]) -> None:
 
 
 def load(name: str) -> ModuleType:
-    """The real module, in place of the deferred one and of those below and above it."""
-    root = next(part for part in DEFERRED if name == part or name.startswith(f"{part}."))
-    for deferred in [n for n in DEFERRED if n == root or n.startswith(f"{root}.")]:
-        if isinstance(sys.modules.get(deferred), Deferred):
-            del sys.modules[deferred]
-    importlib.import_module(root)
+    """The real module. With it, all stand-ins of its family go: code that is really to run, such
+    as the compiler, must meet nothing but the real ones."""
+    family = FAMILIES[name.partition(".")[0]]
+    for deferred in DEFERRED:
+        if deferred.startswith(family) and isinstance(sys.modules.get(deferred), Deferred):
+            stub = sys.modules.pop(deferred)
+            parent, _, child = deferred.rpartition(".")
+            if vars(sys.modules.get(parent, stub)).get(child) is stub:
+                delattr(sys.modules[parent], child)
     return importlib.import_module(name)
