@@ -7,6 +7,7 @@ sum (embedding_bag) merges each query's pairs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -26,7 +27,7 @@ from polyattn.sparse.vmoba_selection import ACROSS_HEADS, by_threshold, by_topk
 Pairs = Callable[[Tensor, Tensor, Tensor, Blocks, Tensor, Tensor, float], tuple[Tensor, Tensor]]
 
 # Bytes of pair results that a head may hold: more queries are worked in several parts.
-PAIR_BYTES: Final = 64 * 2**20
+PAIR_BYTES: Final = 24 * 2**20
 # Queries whose chunks are ranked at once.
 _ROWS: Final = 4096
 
@@ -168,7 +169,8 @@ class _Head:
     def _parts(self, pairs_per_query: float) -> list[slice]:
         """The queries in parts whose pairs take about PAIR_BYTES."""
         count, dim = self.query.shape
-        rows = max(1, int(PAIR_BYTES / (4 * dim * pairs_per_query)))
+        parts = math.ceil(count * pairs_per_query * dim * 4 / PAIR_BYTES)
+        rows = -(-count // parts)
         return [slice(first, min(first + rows, count)) for first in range(0, count, rows)]
 
     def _by_fixed_count(self, means: Tensor, topk: int) -> Tensor:
