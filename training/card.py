@@ -79,6 +79,9 @@ the padding in cross attention grows to that of the hundreds of pads of the real
 
 ## Limits
 
+Of the shapes, stars are the weakest, and edges wobble while things move. At 128x128 colour, motion
+and background are right but shapes are rough: it needs a longer training.
+
 One shape at a time, in the sizes 64x64 and 128x128, with 13 frames or one; other sizes and lengths
 run but draw the wrong thing. Guidance above 3 shifts colours. A single image shows the thing
 standing in the middle, whatever its motion. The VAE's encoder is weak: its round trip

@@ -256,9 +256,9 @@ def write_contact_sheet(model: Path, videos: int = 14) -> None:
                 for m in moments
             ]
             columns += [np.concatenate(row, axis=1) for row in cells]
-    Image.fromarray(np.concatenate(columns, axis=0)).save(
-        model / "contact_sheet.png", optimize=True
-    )
+    sheet = Image.fromarray(np.concatenate(columns, axis=0))
+    # A palette, for the size of the file; no dithering, which would look like the model's noise.
+    sheet.quantize(96, dither=Image.Dither.NONE).save(model / "contact_sheet.png", optimize=True)
 
 
 def evaluate(model: Path, sizes: tuple[Size, ...] = SIZES, processes: int = 2) -> None:
