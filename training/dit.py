@@ -40,7 +40,7 @@ class BatchKind:
 class DitSettings:
     """Shares are of the time budget: a slower machine trains less, not longer."""
 
-    seconds: float = 77 * 60
+    seconds: float = 120 * 60
     learning_rate: float = 2e-3
     warm_up_steps: int = 60
     cooling_from: float = 0.55

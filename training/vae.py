@@ -26,7 +26,7 @@ LOG_VARIANCE = -14.0
 
 @dataclass(frozen=True)
 class VaeSettings:
-    seconds: float = 20 * 60
+    seconds: float = 45 * 60
     learning_rate: float = 2e-3
     warm_up_steps: int = 30
     latent_noise: float = 0.12
