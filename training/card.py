@@ -57,7 +57,9 @@ in varied wordings, judged by a rule-based checker (`training/checker.py`) that 
 renders without a mistake and fails noise, blends and wrong captions. Percent right per attribute,
 and on all of them jointly. {held_out} of the {combinations} combinations of shape, colour and
 motion were never trained on (for images: 5 of 48 pairs of shape and colour): they are the rows
-"held out", and are part of "all".
+"held out", and are part of "all". The pipeline's hundreds of equal text pads were folded into one
+with their weight, which saves half the time and changed no pixel of four videos by more than
+1/255.
 
 {table}
 
