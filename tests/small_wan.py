@@ -61,7 +61,7 @@ def save_small_wan(folder: Path) -> Path:
             ffn_dim=32,
             num_layers=2,
             cross_attn_norm=True,
-            rope_max_seq_len=32,
+            rope_max_seq_len=1024,
         ),
         scheduler=UniPCMultistepScheduler(
             prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0

@@ -204,7 +204,7 @@ def test_out_of_memory_tells_what_helps(
     import resource
 
     def limited() -> None:
-        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 
     sizes = ["--height", "4096", "--width", "4096", "--num-frames", "81"]
     done = subprocess.run(
