@@ -67,6 +67,7 @@ class AttentionCall:
     device: int = 0
     site: Site | None = None
     grid: Grid | None = None
+    first_steps: bool = False  # among the denoising steps that an option makes dense
 
     @property
     def role(self) -> Role:

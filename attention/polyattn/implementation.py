@@ -138,7 +138,9 @@ class Implementation:
     depends on more than its tensors: `bind(call, options, progress)` makes the attend function,
     once per lookup. Neither means that this version has no adapter, which is a reason like any
     other. `options` are the names that it reads from the attention config; `check_options` raises
-    InvalidOptions for values that it does not take, before a model loads. `evidence` says what
+    InvalidOptions for values that it does not take, before a model loads. `dense_steps` is how
+    many first denoising steps the options make dense, `dense_by_option` why they make a call
+    dense: an exact implementation serves such a call and is counted for it. `evidence` says what
     the row's claims rest on.
     """
 
@@ -151,6 +153,8 @@ class Implementation:
     fidelity: Fidelity = Fidelity.EXACT
     options: tuple[str, ...] = ()
     check_options: Callable[[Mapping[str, object]], None] | None = None
+    dense_steps: Callable[[Mapping[str, object]], int] | None = None
+    dense_by_option: Callable[[AttentionCall, Mapping[str, object]], str | None] | None = None
     evidence: str = "not run on hardware"
 
     def unmet_by_machine(self, facts: PlatformFacts) -> str | None:

@@ -24,7 +24,7 @@ from polyattn.errors import UnsupportedCall
 from polyattn.executions import Tally
 from polyattn.facts import PlatformFacts
 from polyattn.masks import MEMORY
-from polyattn.preferences import NO_PREFERENCES, AttentionPreferences
+from polyattn.preferences import NO_PREFERENCES, AttentionPreferences, Request
 from polyattn.progress import Progress
 from polyattn.selector import Selection, select
 from polyattn.vocabulary import DType, MaskKind, PlatformName, Role
@@ -113,6 +113,9 @@ class LocalAttention:
         self.site = site
         self.grid = grid or GridState()
         self._tallies: dict[tuple[Any, ...], Tally] = {}
+        self._other_tallies: dict[tuple[Any, ...], Tally] = {}  # of the first steps, or after them
+        self._in_first_steps = False
+        context.progress.follow(self)
         self.identity: Tensor = register(self)
 
     def __call__(
@@ -182,7 +185,7 @@ class LocalAttention:
                 "key heads; the latter must divide the former."
             )
         facts = facts_of_device(self.context.facts, query.device)
-        selection = select(call, facts, self.context.preferences, forced)
+        call, selection = self._select(call, facts, forced)
         self.context.note(call, selection)
         tally = Tally(selection, call, self._attend(selection, call))
         # Two threads may resolve the same lookup at once; both keep the first tally.
@@ -190,6 +193,27 @@ class LocalAttention:
         if kept is tally:
             self.context.tallies.append(tally)
         return kept
+
+    def first_steps(self, running: bool) -> None:
+        """Look up apart what is chosen in the first steps, which an option makes dense."""
+        if running != self._in_first_steps:
+            self._in_first_steps = running
+            self._tallies, self._other_tallies = self._other_tallies, self._tallies
+
+    def _select(
+        self, call: AttentionCall, facts: PlatformFacts, forced: Request | None
+    ) -> tuple[AttentionCall, Selection]:
+        """Select; once more where the choice makes the step that is running a dense one."""
+        progress, preferences = self.context.progress, self.context.preferences
+        call = dataclasses.replace(call, first_steps=progress.in_first_steps)
+        selection = select(call, facts, preferences, forced)
+        dense = capabilities.row(selection.implementation).dense_steps
+        steps = dense(dict(preferences.options)) if dense and progress.recorder is None else 0
+        if steps > progress.dense_steps:
+            progress.dense_steps = steps
+            call = dataclasses.replace(call, first_steps=progress.in_first_steps)
+            selection = select(call, facts, preferences, forced)
+        return call, selection
 
     def _attend(self, selection: Selection, call: AttentionCall) -> Callable[..., Tensor]:
         attend = bound(selection.implementation, call, self.context)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -73,15 +74,29 @@ def select(
     requested, source = requested_for(call, preferences, forced)
     if requested is None:
         return _automatic(call, facts, Source.AUTO, None)
+    dense_by_option: dict[str, str] = {}
     for row in _preferred(_candidates(requested), facts):
-        if row.unmet(call, facts) is None:
-            return Selection(
-                str(row.backend),
-                row.name,
-                source,
-                requested,
-                _rejections(row, call, facts, f"{row.name} serves the request {requested}"),
-            )
+        if row.unmet(call, facts) is not None:
+            continue
+        dense = row.dense_by_option and row.dense_by_option(call, dict(preferences.options))
+        if dense:
+            dense_by_option[row.name] = dense
+            continue
+        return Selection(
+            str(row.backend),
+            row.name,
+            source,
+            requested,
+            _rejections(row, call, facts, f"{row.name} serves the request {requested}"),
+        )
+    if dense_by_option:
+        # The user's own options say so: recorded like a substitution, never refused as one.
+        selection = _automatic(call, facts, source, requested)
+        rejections = (
+            Rejection(r.implementation, dense_by_option.get(r.implementation, r.reason))
+            for r in selection.rejections
+        )
+        return dataclasses.replace(selection, rejections=tuple(rejections))
     if not _may_substitute(requested, facts) and not _machine_can(requested, facts):
         raise BackendUnavailable(_unavailable(requested, facts))
     selection = _sibling_or_automatic(call, facts, source, requested)

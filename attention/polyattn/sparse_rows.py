@@ -20,6 +20,10 @@ from polyattn.sparse.options import (
     check_sliding_tile,
     check_video_sparse,
     check_vmoba,
+    dense_sliding_tile,
+    dense_vmoba,
+    first_dense_sliding_tile,
+    first_dense_vmoba,
     names,
 )
 from polyattn.vocabulary import Backend, Fidelity, PlatformName, Role
@@ -74,6 +78,8 @@ SPARSE: Final[tuple[Implementation, ...]] = (
         evidence="run on a CPU; not run on other hardware",
         options=names(SlidingTileOptions),
         check_options=check_sliding_tile,
+        dense_steps=first_dense_sliding_tile,
+        dense_by_option=dense_sliding_tile,
         needs=_ANYWHERE,
     ),
     Implementation(
@@ -85,6 +91,8 @@ SPARSE: Final[tuple[Implementation, ...]] = (
         evidence=_COMPILED,
         options=names(SlidingTileOptions),
         check_options=check_sliding_tile,
+        dense_steps=first_dense_sliding_tile,
+        dense_by_option=dense_sliding_tile,
         needs=_TRITON,
     ),
     Implementation(
@@ -118,6 +126,8 @@ SPARSE: Final[tuple[Implementation, ...]] = (
         evidence="run on a CPU; not run on other hardware",
         options=names(VMoBAOptions),
         check_options=check_vmoba,
+        dense_steps=first_dense_vmoba,
+        dense_by_option=dense_vmoba,
         needs=_ANYWHERE,
     ),
     Implementation(
@@ -129,6 +139,8 @@ SPARSE: Final[tuple[Implementation, ...]] = (
         evidence=_COMPILED,
         options=names(VMoBAOptions),
         check_options=check_vmoba,
+        dense_steps=first_dense_vmoba,
+        dense_by_option=dense_vmoba,
         needs=_TRITON,
     ),
 )

@@ -16,8 +16,6 @@ from polyattn.sparse.mask_strategy import MaskStrategy, load
 from polyattn.sparse.options import WINDOW, SlidingTileOptions, Triple, read
 from polyattn.sparse.sliding_tile import sliding_tile
 
-_EVERYTHING: Triple = (2**30, 2**30, 2**30)
-
 
 def bind(
     call: AttentionCall,
@@ -36,11 +34,8 @@ def bind(
     if strategy is not None:
         _check_fits(strategy, call)
     everywhere = (chosen.window or WINDOW,) * call.heads
-    full = (_EVERYTHING,) * call.heads
 
     def windows() -> tuple[Triple, ...]:
-        if progress.step < chosen.skip_time_steps:
-            return full
         if strategy is None:
             return everywhere
         _check_steps(strategy, progress)

@@ -5,19 +5,15 @@ The chunks are selected as VMoBA does (https://arxiv.org/abs/2506.23858): docs/s
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 
 from torch import Tensor
 
-from polyattn.backends import torch_sdpa
 from polyattn.call import AttentionCall, Grid
 from polyattn.errors import UnsupportedCall
 from polyattn.progress import Progress
 from polyattn.sparse.options import Triple, VMoBAOptions, read
 from polyattn.sparse.vmoba import Selection, vmoba
-
-log = logging.getLogger("polyattn")
 
 
 def bind(
@@ -35,20 +31,11 @@ def bind(
         raise UnsupportedCall(
             f"vmoba_attn changes from layer to layer, and {call.site} has no layer number."
         )
-    if layer < chosen.first_full_layer:
-        return torch_sdpa.attend
     chunk, topk = layer_chunks(chosen, grid, layer)
     if chosen.moba_select_mode == "topk":
         selection = Selection(chosen.moba_threshold_type, topk=topk)
     else:
         selection = Selection(chosen.moba_threshold_type, threshold=chosen.moba_threshold)
-    if progress.steps is not None and progress.steps <= chosen.first_full_step and layer == 0:
-        log.warning(
-            "vmoba_attn attends in full in every one of these %d denoising steps, because "
-            "first_full_step is %d",
-            progress.steps,
-            chosen.first_full_step,
-        )
 
     def attend(
         query: Tensor,
@@ -58,8 +45,6 @@ def bind(
         causal: bool = False,
         softmax_scale: float | None = None,
     ) -> Tensor:
-        if progress.step < chosen.first_full_step:
-            return torch_sdpa.attend(query, key, value, None, False, softmax_scale)
         scale = query.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
         return kernel(query, key, value, grid, chunk, selection, scale)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
+from polyattn.call import AttentionCall
 from polyattn.errors import InvalidOptions
 
 Options = TypeVar("Options")
@@ -195,3 +196,32 @@ def check_video_sparse(given: Mapping[str, object]) -> None:
 def check_vmoba(given: Mapping[str, object]) -> None:
     """Refuse wrong options of vmoba_attn."""
     read(VMoBAOptions, given)
+
+
+def first_dense_sliding_tile(given: Mapping[str, object]) -> int:
+    """How many first steps sliding_tile_attn leaves to a dense kernel."""
+    return read(SlidingTileOptions, given).skip_time_steps
+
+
+def dense_sliding_tile(call: AttentionCall, given: Mapping[str, object]) -> str | None:
+    """Why its options make a call dense, or None."""
+    if not call.first_steps:
+        return None
+    steps = read(SlidingTileOptions, given).skip_time_steps
+    return f"leaves the first {steps} denoising steps dense (skip_time_steps)"
+
+
+def first_dense_vmoba(given: Mapping[str, object]) -> int:
+    """How many first steps vmoba_attn leaves to a dense kernel."""
+    return read(VMoBAOptions, given).first_full_step
+
+
+def dense_vmoba(call: AttentionCall, given: Mapping[str, object]) -> str | None:
+    """Why its options make a call dense, or None."""
+    options = read(VMoBAOptions, given)
+    if call.first_steps:
+        return f"leaves the first {options.first_full_step} denoising steps dense (first_full_step)"
+    layer = call.site.layer if call.site is not None else None
+    if layer is not None and layer < options.first_full_layer:
+        return f"leaves the first {options.first_full_layer} layers dense (first_full_layer)"
+    return None

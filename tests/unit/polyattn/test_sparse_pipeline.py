@@ -76,18 +76,50 @@ def test_below_full_density_it_is_another_one(cpu: PlatformFacts, backend: str) 
 
 
 @pytest.mark.parametrize(
-    ("backend", "config"),
+    ("backend", "config", "reason"),
     [
-        ("sliding_tile_attn", "tile_size=1x1x1,window=1x1x1,skip_time_steps=2"),
-        ("vmoba_attn", "moba_threshold=0.1,first_full_step=2"),
-        ("vmoba_attn", "moba_threshold=0.1,first_full_step=0,first_full_layer=2"),
+        (
+            "sliding_tile_attn",
+            "tile_size=1x1x1,window=1x1x1,skip_time_steps=2",
+            "first 2 denoising",
+        ),
+        ("vmoba_attn", "moba_threshold=0.1,first_full_step=2", "first 2 denoising"),
+        ("vmoba_attn", "moba_threshold=0.1,first_full_step=0,first_full_layer=2", "first 2 layers"),
     ],
 )
-def test_steps_and_layers_that_attend_in_full(
+def test_steps_and_layers_that_options_make_dense_are_counted_as_dense(
+    cpu: PlatformFacts, backend: str, config: str, reason: str
+) -> None:
+    expected, output, report = generated(cpu, backend, config)
+    assert torch.equal(output, expected)
+    (row,) = (r for r in report.rows if (r.component, r.role) == ("transformer", Role.SELF))
+    assert (row.backend, row.requested, row.calls) == ("torch_sdpa", backend, 8)
+    assert reason in str(row.reason)
+
+
+@pytest.mark.parametrize(
+    ("backend", "config"),
+    [
+        ("sliding_tile_attn", "tile_size=1x1x1,window=1x1x1,skip_time_steps=1"),
+        ("vmoba_attn", "moba_threshold=0.1,first_full_step=1"),
+    ],
+)
+def test_the_report_tells_dense_steps_from_sparse_ones_in_every_run(
     cpu: PlatformFacts, backend: str, config: str
 ) -> None:
-    expected, output, _ = generated(cpu, backend, config)
-    assert torch.equal(output, expected)
+    pipeline = build_wan()
+    preferences = preferences_from_options(backend, attention_backend_config=config)
+    attachment = attach(pipeline, preferences, cpu)
+    for _ in range(2):
+        before = attachment.snapshot()
+        run_wan(pipeline)
+        calls = {
+            row.backend: row.calls
+            for row in attachment.report(before).rows
+            if (row.component, row.role) == ("transformer", Role.SELF)
+        }
+        assert calls == {"torch_sdpa": 4, backend: 4}
+    attachment.detach()
 
 
 def test_a_mask_strategy_reaches_step_layer_and_head(cpu: PlatformFacts, tmp_path: Path) -> None:
