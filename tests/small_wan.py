@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-WORDS = ["<pad>", "</s>", "<unk>", "a", "the", "on", "red", "green", "blue", "circle", "square", "moving", "right", "left", "black", "background"]
+WORDS = [
+    "<pad>",
+    "</s>",
+    "<unk>",
+    "a",
+    "the",
+    "on",
+    "red",
+    "green",
+    "blue",
+    "circle",
+    "square",
+    "moving",
+    "right",
+    "left",
+    "black",
+    "background",
+]
 
 
 def save_small_wan(folder: Path) -> Path:

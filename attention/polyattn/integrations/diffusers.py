@@ -55,6 +55,13 @@ class Attachment:
         self.sites: list[Site] = []
         self.unrouted: list[Unrouted] = []
         self._checks: list[FirstForward] = []
+        self._owners: list[tuple[Site, nn.Module]] = []  # of processors that announce a site
+
+    @property
+    def replaced(self) -> tuple[Site, ...]:
+        """Sites whose processor was exchanged after attach(), by an IP-Adapter for example."""
+        owners = self._owners if self._attached else ()
+        return tuple(site for site, owner in owners if not is_identified(owner.processor))
 
     @property
     def checks(self) -> dict[str, str]:
@@ -82,6 +89,7 @@ class Attachment:
             (
                 *map(str, self.unrouted),
                 *(b for check in self._checks for b in check.bypasses),
+                *(f"{site}: its processor was exchanged after attach()" for site in self.replaced),
                 *(
                     f"{layer.site} {why}"
                     for layer, why in standins.passed_on.items()
@@ -120,12 +128,15 @@ def attach(
         from polyattn.probe import static_facts
 
         facts = static_facts()
-    components = {
+    models = {
         name: _uncompiled(component)
         for name, component in pipeline.components.items()
         if isinstance(component, nn.Module)
     }
-    check_preferences(preferences, facts, components)
+    # A model under two names (image_encoder and vision tower, say) is attached under the first.
+    first = {id(model): name for name, model in reversed(models.items())}
+    components = {name: model for name, model in models.items() if first[id(model)] == name}
+    check_preferences(preferences, facts, models)
     taken = [name for name, model in components.items() if any(map(is_identified, _parts(model)))]
     if taken:
         raise NotAttached(
@@ -178,6 +189,8 @@ def _attach_model(attachment: Attachment, component: str, model: nn.Module) -> N
         if getattr(place.target, "_attention_backend", None) is not None:
             log.warning("%s: diffusers' own attention backend is overruled", place.site)
         attachment._undo.append(identify(place.target, place.entry, layer))
+        if place.entry == "__call__":
+            attachment._owners.append((place.site, place.owner))
         attachment.sites.append(place.site)
     for module, name in dict.fromkeys(seam for place in found for seam in place.seams):
         attachment._undo.append(standins.install(module, name))

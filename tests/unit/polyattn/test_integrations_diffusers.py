@@ -323,3 +323,28 @@ def test_an_exception_inside_a_site_leaves_no_site_current(cpu: PlatformFacts) -
         pipeline.transformer.blocks[0].attn1(torch.randn(1, 4, 999))
     assert CURRENT.layer is None
     detach(pipeline)
+
+
+def test_a_processor_exchanged_after_attach_is_not_passed_over_in_silence(
+    cpu: PlatformFacts,
+) -> None:
+    from diffusers.models.transformers.transformer_wan import WanAttnProcessor
+
+    pipeline = build_wan()
+    attachment = attach(pipeline, facts=cpu)
+    run_wan(pipeline)
+    pipeline.transformer.blocks[0].attn2.set_processor(WanAttnProcessor())
+    run_wan(pipeline)
+    (bypass,) = attachment.report().bypasses
+    assert bypass == "transformer.blocks.0.attn2: its processor was exchanged after attach()"
+    detach(pipeline)
+
+
+def test_a_model_under_two_names_is_attached_once(cpu: PlatformFacts) -> None:
+    pipeline = build_wan()
+    pipeline.register_modules(transformer_2=pipeline.transformer)
+    expected = run_wan(pipeline)
+    attachment = attach(pipeline, facts=cpu)
+    assert torch.equal(run_wan(pipeline), expected)
+    assert {e.component for e in attachment.report().executions} == set(EXPECTED["wan"])
+    detach(pipeline)
