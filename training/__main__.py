@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ def main() -> None:
     arguments = parse_arguments()
     folder, model = arguments.folder, arguments.model
     if arguments.what in ("vae", "dit"):
-        train(arguments.what, folder, arguments.minutes)
+        train(arguments.what, folder, arguments.minutes, arguments.until)
     elif arguments.what == "export":
         export(folder, model)
     elif arguments.what == "evaluate":
@@ -31,7 +32,7 @@ def main() -> None:
             [sys.executable, "-m", "training", "vae", "--folder", str(folder)], cwd=REPOSITORY
         )
         try:
-            train("dit", folder, arguments.minutes)
+            train("dit", folder, arguments.minutes, arguments.until)
         except BaseException:
             vae.terminate()
             raise
@@ -59,12 +60,28 @@ def parse_arguments() -> argparse.Namespace:
         "--minutes", type=float, help="of training in total, earlier runs included (vae, dit)"
     )
     parser.add_argument(
+        "--until",
+        type=time_of_day,
+        metavar="HH:MM",
+        help="what is left of the training ends then, instead of after --minutes (dit)",
+    )
+    parser.add_argument(
         "--share", type=float, default=1.0, help="of the evaluation's prompts (default: 1)"
     )
     return parser.parse_args()
 
 
-def train(what: str, folder: Path, minutes: float | None) -> None:
+def time_of_day(text: str) -> float:
+    """The next moment at which local clocks show `text`, as time.time() counts."""
+    now = datetime.datetime.now()
+    moment = datetime.datetime.strptime(text, "%H:%M")
+    moment = now.replace(hour=moment.hour, minute=moment.minute, second=0, microsecond=0)
+    if moment <= now:
+        moment += datetime.timedelta(days=1)
+    return moment.timestamp()
+
+
+def train(what: str, folder: Path, minutes: float | None, until: float | None) -> None:
     # Here and below: imports that cost seconds stand where they are needed.
     from training import dit, vae
 
@@ -74,7 +91,7 @@ def train(what: str, folder: Path, minutes: float | None) -> None:
     if isinstance(settings, vae.VaeSettings):
         vae.train(folder, settings)
     else:
-        dit.train(folder, settings)
+        dit.train(folder, settings, until)
 
 
 def export(folder: Path, model: Path) -> None:

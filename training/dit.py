@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import random
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -37,26 +38,46 @@ class BatchKind:
 
 
 @dataclass(frozen=True)
+class Cycle:
+    """A stretch of the learning rate: warm up, hold, cool to almost nothing.
+
+    Shares are of the whole budget; a cycle lasts until the next one starts.
+    """
+
+    start: float
+    cooling_from: float
+    peak: float
+    """Of DitSettings.learning_rate."""
+
+
+def hard_shapes() -> dict[str, float]:
+    return {"circle": 1.0, "square": 1.0, "triangle": 1.0, "cross": 1.5, "ring": 2.0, "star": 3.0}
+
+
+@dataclass(frozen=True)
 class DitSettings:
     """Shares are of the time budget: a slower machine trains less, not longer."""
 
     seconds: float = 120 * 60
     learning_rate: float = 2e-3
-    warm_up_steps: int = 60
-    cooling_from: float = 0.55
-    mix_ramp: tuple[float, float] = (0.28, 0.60)
-    pad_ramp: tuple[float, float] = (0.12, 0.34)
+    warm_up: float = 0.01
+    """Share, at the start of each cycle."""
+    cycles: tuple[Cycle, ...] = (Cycle(0.0, 0.40, 1.0), Cycle(0.73, 0.80, 0.5))
+    mix_ramp: tuple[float, float] = (0.20, 0.44)
+    pad_ramp: tuple[float, float] = (0.09, 0.25)
     ema: float = 0.997
     caption_dropout: float = 0.10
     shift: float = 4.0
     checkpoint_every: float = 120.0
     compile: bool = True
     kinds: tuple[BatchKind, ...] = (
-        BatchKind(1, 64, 48, 0.60, 0.15),
-        BatchKind(13, 64, 16, 0.40, 0.50),
-        BatchKind(1, 128, 12, 0.00, 0.10),
-        BatchKind(13, 128, 4, 0.00, 0.25),
+        BatchKind(1, 64, 48, 0.60, 0.10),
+        BatchKind(13, 64, 16, 0.40, 0.43),
+        BatchKind(1, 128, 12, 0.00, 0.12),
+        BatchKind(13, 128, 4, 0.00, 0.35),
     )
+    shape_weights: Mapping[str, float] = field(default_factory=hard_shapes)
+    """How often each shape is drawn, relative to the others: the hard ones more often."""
 
 
 class TextedTransformer(nn.Module):
@@ -83,17 +104,21 @@ class TextedTransformer(nn.Module):
 class BatchSource:
     """Endless rendered batches, a function of seed and step alone."""
 
-    def __init__(self, space: LatentSpace, caption_dropout: float) -> None:
+    def __init__(
+        self, space: LatentSpace, caption_dropout: float, shape_weights: Mapping[str, float]
+    ) -> None:
         self.space = space
         self.tokenizer = build_tokenizer()
         self.combinations = seen_combinations()
+        self.weights = [shape_weights[shape] for shape, _, _ in self.combinations]
         self.caption_dropout = caption_dropout
 
     def draw(self, kind: BatchKind, step: int) -> tuple[Tensor, Tensor]:
         """Clean latents and tokens."""
         rng = random.Random(step)
         generator = torch.Generator().manual_seed(step)
-        scenes = [random_scene(rng, self.combinations) for _ in range(kind.batch)]
+        drawn = rng.choices(self.combinations, self.weights, k=kind.batch)
+        scenes = [random_scene(rng, [combination]) for combination in drawn]
         if kind.frames == 1:
             scenes = [_plainer(s, rng) for s in scenes]
         captions = ["" if rng.random() < self.caption_dropout else caption(s, rng) for s in scenes]
@@ -127,10 +152,14 @@ def noise_levels(batch: int, shift: float, generator: torch.Generator) -> Tensor
     return shift * u / (1 + (shift - 1) * u)
 
 
-def learning_rate_factor(step: int, progress: float, settings: DitSettings) -> float:
-    warm = min(1.0, (step + 1) / settings.warm_up_steps)
-    cooling = max(0.0, (progress - settings.cooling_from) / (1 - settings.cooling_from))
-    return warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, cooling))))
+def learning_rate_factor(progress: float, settings: DitSettings) -> float:
+    """Of the learning rate, at `progress` in [0, 1] of the budget."""
+    current = max(i for i, c in enumerate(settings.cycles) if c.start <= progress)
+    cycle = settings.cycles[current]
+    end = settings.cycles[current + 1].start if current + 1 < len(settings.cycles) else 1.0
+    warm = ramp(progress, (cycle.start, cycle.start + settings.warm_up))
+    cooling = ramp(progress, (cycle.cooling_from, end))
+    return cycle.peak * warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * cooling)))
 
 
 def ramp(progress: float, between: tuple[float, float]) -> float:
@@ -138,8 +167,11 @@ def ramp(progress: float, between: tuple[float, float]) -> float:
     return min(1.0, max(0.0, (progress - start) / (end - start)))
 
 
-def train(folder: Path, settings: DitSettings) -> None:
-    """Trains until the budget is spent; continues from the checkpoint in `folder` if any."""
+def train(folder: Path, settings: DitSettings, deadline: float | None = None) -> None:
+    """Trains until the budget is spent; continues from the checkpoint in `folder` if any.
+
+    With a `deadline` (as time.time() counts), the budget is what is left until then.
+    """
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = TextedTransformer()
@@ -164,12 +196,31 @@ def train(folder: Path, settings: DitSettings) -> None:
         step, spent = state["step"], state["spent"]
         print(f"continues at step {step}, {spent:.0f} s spent", flush=True)
 
-    source = BatchSource(latent_space_at(folder), settings.caption_dropout)
+    def save() -> None:
+        checkpoints.save(
+            {
+                "model": model.state_dict(),
+                "average": average,
+                "muon": muon.state_dict(),
+                "adam": adam.state_dict(),
+                "step": step,
+                "spent": spent,
+            },
+            path,
+        )
+
+    source = BatchSource(latent_space_at(folder), settings.caption_dropout, settings.shape_weights)
     forward = torch.compile(model, dynamic=False) if settings.compile else model
     losses: dict[str, list[float]] = {}
     last, last_saved = time.monotonic(), spent
-    while spent < settings.seconds:
-        progress = spent / settings.seconds
+    budget = settings.seconds
+    while True:
+        if deadline is not None:
+            # Anew at each step: what compiling takes is not left for learning.
+            budget = spent + max(0.0, deadline - time.time())
+        if spent >= budget:
+            break
+        progress = spent / budget
         mix = ramp(progress, settings.mix_ramp)
         kind = random.Random(-step).choices(
             settings.kinds,
@@ -177,7 +228,7 @@ def train(folder: Path, settings: DitSettings) -> None:
         )[0]
         with torch.no_grad():
             model.bias.copy_(pad_bias(ramp(progress, settings.pad_ramp)))
-        factor = learning_rate_factor(step, progress, settings)
+        factor = learning_rate_factor(progress, settings)
         for group in [*muon.param_groups, *adam.param_groups]:
             group["lr"] = settings.learning_rate * factor
 
@@ -212,16 +263,7 @@ def train(folder: Path, settings: DitSettings) -> None:
                 flush=True,
             )
             losses = {}
-        if spent - last_saved > settings.checkpoint_every or spent >= settings.seconds:
+        if spent - last_saved > settings.checkpoint_every:
             last_saved = spent
-            checkpoints.save(
-                {
-                    "model": model.state_dict(),
-                    "average": average,
-                    "muon": muon.state_dict(),
-                    "adam": adam.state_dict(),
-                    "step": step,
-                    "spent": spent,
-                },
-                path,
-            )
+            save()
+    save()
