@@ -31,6 +31,8 @@ ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 VARIANTS = tomllib.loads((ROOT / "images" / "platforms.toml").read_text("utf-8"))["variants"]
 DEVELOPED = ROOT / ".nox" / "developed"
+# A process per core, each with one thread: the tests' tensors are too small to share.
+PARALLEL = ("--numprocesses", "auto", "--dist", "worksteal")
 SHELL = [".ci/run", "images/stages/packages.sh"]
 
 
@@ -46,7 +48,8 @@ def developed(session: nox.Session) -> Callable[..., None]:
     """
 
     def python(*arguments: str) -> None:
-        session.run(str(DEVELOPED / "bin" / "python"), *arguments, external=True)
+        interpreter = str(DEVELOPED / "bin" / "python")
+        session.run(interpreter, *arguments, external=True, env={"OMP_NUM_THREADS": "1"})
 
     torch = VARIANTS["cpu"]["torch"]
     stamp = DEVELOPED / "installed.json"
@@ -85,7 +88,7 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests that need no container engine; arguments go to pytest."""
     python = developed(session)
-    python("-m", "pytest", *session.posargs)
+    python("-m", "pytest", *PARALLEL, *session.posargs)
     python("docs/generate.py", "--check")
 
 
@@ -95,7 +98,7 @@ def nightly(session: nox.Session) -> None:
     python = developed(session)
     python("-m", "pip", "--disable-pip-version-check", "install", "--quiet", *groups("kernels"))
     suites = ("tests/unit", "tests/matrix", "tests/e2e")
-    python("-m", "pytest", "--run-slow", *suites, *session.posargs)
+    python("-m", "pytest", *PARALLEL, "--run-slow", *suites, *session.posargs)
 
 
 @nox.session(venv_backend="none", default=False)

@@ -68,7 +68,8 @@ def matrix_container(variant: Variant, tools: Path, arguments: tuple[str, ...]) 
             Mount(ROOT / "tests", "/src/tests"),
             Mount(ROOT / "pyproject.toml", "/src/pyproject.toml"),
         ),
-        environment={"PYTHONPATH": "/tools"},
+        # One thread: OpenMP's spinning barriers cost minutes on tensors as small as the matrix's.
+        environment={"PYTHONPATH": "/tools", "OMP_NUM_THREADS": "1"},
         workdir="/src",
         seconds=SECONDS,
     )
