@@ -60,8 +60,10 @@ def developed(session: nox.Session) -> Callable[..., None]:
     session.run(sys.executable, "-m", "venv", str(DEVELOPED), external=True)
     if sys.platform == "linux":
         # PyPI's torch for Linux is a CUDA build of several GB. The processor build comes first,
-        # from PyTorch's index or from wherever this machine's pip configuration says.
-        python(*pip, f"torch=={torch['version']}", "--extra-index-url", torch["index"])
+        # from PyTorch's index or from wherever this machine's pip configuration says. Alone, since
+        # pip would ask an index that cannot be reached for every dependency, and wait each time.
+        index = ("--extra-index-url", torch["index"], "--retries", "1", "--no-deps")
+        python(*pip, f"torch=={torch['version']}", *index)
     python(*pip, "--editable", ".", *groups("dev"))
     stamp.write_text(wanted, "utf-8")
     return python
