@@ -206,7 +206,7 @@ def test_out_of_memory_tells_what_helps(
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
 
-    sizes = ["--height", "4096", "--width", "4096", "--num-frames", "81"]
+    sizes = ["--height", "16384", "--width", "16384", "--num-frames", "81"]
     done = subprocess.run(
         [SCRIPT, *words(small_wan, *sizes, "--no-save-output")],
         cwd=tmp_path,
@@ -219,7 +219,7 @@ def test_out_of_memory_tells_what_helps(
     )
     assert done.returncode == 3, done.stderr
     assert "Out of host memory" in done.stderr
-    assert "4096x4096, 81 frames" in done.stderr
+    assert "16384x16384, 81 frames" in done.stderr
     assert "--dtype bf16" in done.stderr
     assert "Traceback" not in done.stderr
 
