@@ -88,7 +88,7 @@ def plan(settings: Settings, environ: Mapping[str, str], sink: Sink) -> Job:
         facts=facts,
         device=chosen,
         load=LoadPlan(
-            dtypes, settings.model.trust_remote_code, replaced, uncalled(settings, adapters)
+            dtypes, settings.model.trust_remote_code, replaced, uncalled(settings, adapters, chosen)
         ),
         lora=adapters,
         memory=placed,
@@ -118,10 +118,18 @@ def described(settings: ModelSettings, sink: Sink) -> ModelDescription:
     return describe(source, settings.trust_remote_code)
 
 
-def uncalled(settings: Settings, adapters: LoraPlan) -> tuple[str, ...]:
-    """The packages of which this run needs less than importing them gives."""
-    torch_parts = () if settings.compilation.enable_torch_compile else ("torch", "sympy")
-    return (*torch_parts, "diffusers", *(() if adapters.loras else ("peft",)))
+def uncalled(settings: Settings, adapters: LoraPlan, device: str) -> tuple[str, ...]:
+    """The packages of which this run needs less than importing them gives.
+
+    torch's own parts on the CPU only: there a second counts, and there it has been run. A GPU's
+    attention packages may look into torch in ways that nobody has seen here.
+    """
+    whole_torch = settings.compilation.enable_torch_compile or device != "cpu"
+    return (
+        *(() if whole_torch else ("torch", "sympy")),
+        "diffusers",
+        *(() if adapters.loras else ("peft",)),
+    )
 
 
 def still_image(settings: Settings) -> bool:

@@ -47,6 +47,26 @@ print(sorted(real & {"torch._dynamo", "sympy", "peft", "torch.distributed.tensor
 """
 
 
+@pytest.mark.parametrize(
+    ("device", "compiled", "expected"),
+    [
+        ("cpu", False, ("torch", "sympy", "diffusers", "peft")),
+        ("cpu", True, ("diffusers", "peft")),
+        ("cuda", False, ("diffusers", "peft")),
+        ("mps", False, ("diffusers", "peft")),
+    ],
+)
+def test_torch_itself_is_whole_wherever_it_was_not_tried_otherwise(
+    device: str, compiled: bool, expected: tuple[str, ...]
+) -> None:
+    from ditport.generation.job import Settings, uncalled
+    from ditport.models.compilation import CompilationSettings
+    from ditport.models.lora import LoraPlan
+
+    settings = Settings(compilation=CompilationSettings(enable_torch_compile=compiled))
+    assert uncalled(settings, LoraPlan(()), device) == expected
+
+
 def test_the_same_bytes_without_the_modules(small_wan: Path) -> None:
     plain, everything, _ = run(GENERATE, str(small_wan), "").splitlines()
     lean, nothing, loaded = run(GENERATE, str(small_wan), "torch,sympy,peft,diffusers").splitlines()
