@@ -128,7 +128,8 @@ while True:
 
 
 INTERRUPTED = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell's children ignore it
 from polyattn.probe import Host
 from polyattn.probe.child import run
 body = '''
