@@ -37,10 +37,7 @@ def _variable(
         query,
         key,
         value,
-        cu_seqlens_q=lengths.query_starts,
-        cu_seqlens_k=lengths.key_starts,
-        max_seqlen_q=lengths.longest_query,
-        max_seqlen_k=lengths.longest_key,
+        **lengths.keywords,
         softmax_scale=softmax_scale,
         causal=causal,
     )

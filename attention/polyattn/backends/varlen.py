@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -26,6 +27,16 @@ class Lengths:
     key_starts: Tensor
     longest_query: int
     longest_key: int
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The four as every FlashAttention's variable-length function names them."""
+        return {
+            "cu_seqlens_q": self.query_starts,
+            "cu_seqlens_k": self.key_starts,
+            "max_seqlen_q": self.longest_query,
+            "max_seqlen_k": self.longest_key,
+        }
 
 
 # (query, key, value [tokens, heads, head_dim], lengths, causal, softmax_scale) -> output

@@ -117,7 +117,7 @@ def _dispatch_standin(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return dispatch_attention_fn
 
 
-def _scaled_dot_product_attention(
+def attend_heads_first(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -194,12 +194,12 @@ def _copy(module: ModuleType, **changes: Any) -> ModuleType:
     return standin
 
 
-_FUNCTIONAL = _copy(torch.nn.functional, scaled_dot_product_attention=_scaled_dot_product_attention)
+_FUNCTIONAL = _copy(torch.nn.functional, scaled_dot_product_attention=attend_heads_first)
 _ATTEND = "scaled_dot_product_attention"
 # What module-level names may hold: the attributes that lead from there to torch's attention, the
 # value, its stand-in. hunyuanvideo15's VAE says nn.functional.scaled_dot_product_attention.
 _PLACES: tuple[tuple[tuple[str, ...], Any, Any], ...] = (
     ((_ATTEND,), torch.nn.functional, _FUNCTIONAL),
     (("functional", _ATTEND), torch.nn, _copy(torch.nn, functional=_FUNCTIONAL)),
-    ((), torch.nn.functional.scaled_dot_product_attention, _scaled_dot_product_attention),
+    ((), torch.nn.functional.scaled_dot_product_attention, attend_heads_first),
 )

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from polyattn.call import Site
 from polyattn.integrations.identity import CURRENT
 from polyattn.integrations.sites import Unrouted
-from polyattn.integrations.standins import _scaled_dot_product_attention
+from polyattn.integrations.standins import attend_heads_first
 from polyattn.layers import LocalAttention
 from polyattn.vocabulary import Role
 
@@ -81,7 +81,7 @@ def _upstream() -> Callable[..., Any]:
     if not _copy:
         from transformers.integrations.sdpa_attention import sdpa_attention_forward as upstream
 
-        functional = SimpleNamespace(scaled_dot_product_attention=_scaled_dot_product_attention)
+        functional = SimpleNamespace(scaled_dot_product_attention=attend_heads_first)
         view = SimpleNamespace(**{name: getattr(torch, name) for name in ("Tensor", "jit")})
         view.nn = SimpleNamespace(functional=functional)
         names = {**upstream.__globals__, "torch": view}
